@@ -86,7 +86,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     ),
     "duckdb": ("deltaq/tools/duckdb_tables.py",),
     "numpy": ("deltaq/views/runs.py",),
-    "sqlglot": ("deltaq/views/planning.py",),
+    "sqlglot": ("deltaq/views/planning.py", "deltaq/views/planning_time.py"),
     "openpyxl": ("deltaq/tools/spreadsheets.py",),
     "polars": ("deltaq/tools/frames.py",),
     "opentelemetry": ("deltaq/telemetry.py",),

@@ -23,6 +23,7 @@ from deltaq.tools.transactions import DECIDED, OPEN, survey
 from deltaq.units import as_count, as_rate
 from deltaq.views.program import view_topic
 from deltaq.views.reading import opened, program_of
+from deltaq.views.tick_clock import CLOCK
 from deltaq.views.ticks import last_tick
 
 PATTERN_CHARS = 200
@@ -213,7 +214,9 @@ def _view_group(visit: Visit, *, is_checked: bool) -> Page:
     topics = [view_topic(name, view) for view in cut.views]
     try:
         views = views_of(program_of(store, clock, name, cut.published), cut.published)
-        values |= {"views": views, "graph": view_graph({view.name: view.reads for view in views})}
+        # The clock has no page to which its box could lead.
+        reads = {view.name: [read for read in view.reads if read != CLOCK] for view in views}
+        values |= {"views": views, "graph": view_graph(reads)}
         if values["selected"]:
             stored = sizes.get(view_topic(name, visit.given["view"]), 0)
             values["rows"] = rows_of(cut, visit.given["view"], stored)

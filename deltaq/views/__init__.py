@@ -7,8 +7,9 @@ Modules:
 * `query`, `program`: what tells the rows of a view apart, and why its SQL has no single right
   result, as pure functions; the views of a group in their order
 * `engine`, `inputs`: the views in DuckDB, in full or by rules; the topics that they read, at a cut
-* `rules`, `planning`, `incremental`: how rows change with what they are made from; the SQL of a
-  view as rules; such a view at work
+* `tick_clock`: the one time of a tick, which views read
+* `rules`, `planning`, `planning_time`, `incremental`: how rows change with what they are made from;
+  the SQL of a view as rules, and the time in it; such a view at work
 * `state`, `runs`: the rows that rules find by key: new ones in a table, old ones in sorted files
 * `checkpoints`: such state in the root, from which a new runner goes on
 * `modes`, `explaining`: when a view is evaluated by rules, and why not

@@ -32,6 +32,7 @@ from deltaq.views.modes import Mode, ViewMode
 from deltaq.views.program import EXTRA, KEY, TICK, WEIGHT, View, ViewProgram
 from deltaq.views.rules import NoRule
 from deltaq.views.runs import RunFolder
+from deltaq.views.tick_clock import CLOCK, create_clock, set_clock, shown_s
 
 _log = logging.getLogger("deltaq.views")
 
@@ -139,6 +140,11 @@ class ViewEngine:
         self._always = set(program.inputs) if keeps_inputs else set[str]()
         self._rules = RuledViews(connection, program, self._types, self._keyed, runs)
         self._spent = dict.fromkeys(self.modes, 0.0)
+        self._time_s: int | None = None
+        if program.reads_clock:
+            create_clock(connection, now(CLOCK))
+            self._types[CLOCK] = described(connection, now(CLOCK))
+            self._always.add(CLOCK)
 
     # --- inputs ---
 
@@ -188,6 +194,15 @@ class ViewEngine:
             gone = f"from {now(name)} where _partition = {partition} and _offset < {start}"
             self._rules.note(name, f"select *, -1 {gone}")
             self._connection.execute(f"delete {gone}")
+
+    def set_time(self, time_ms: int) -> None:
+        """Have the clock show the time of a tick, in milliseconds since 1970."""
+        time_s = shown_s(time_ms)
+        if self._program.reads_clock and time_s != self._time_s:
+            self._rules.note(CLOCK, f"select *, -1 from {now(CLOCK)}")
+            set_clock(self._connection, now(CLOCK), time_s)
+            self._rules.note(CLOCK, f"select *, 1 from {now(CLOCK)}")
+            self._time_s = time_s
 
     # --- views ---
 

@@ -48,6 +48,7 @@ def explained(
     }
     with engine(program, tried, clock=clock) as found:
         inputs.load(found, {}, nothing, forms)
+        found.set_time(clock.time_ms())
         found.evaluate()
         for view in program.views:
             found.restore(view.name, found.columns(view.name).empty_table())

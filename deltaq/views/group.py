@@ -117,7 +117,7 @@ class Views:
         """The views in an order in which each follows those that it reads.
 
         Raises InvalidConfig, naming the view: for SQL that DuckDB refuses, and for SQL without one
-        right result, such as `now()`, `random()`, or a LIMIT over an order with equal rows.
+        right result, such as `random()`, or a LIMIT over an order with equal rows.
         """
         if self._program is None:
             self._program = compiled(self.group, tuple(self._queries.values()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from deltaq.clock import Clock
@@ -16,6 +16,7 @@ from deltaq.topics.listing import topic_names
 from deltaq.transactions.cut import cut
 from deltaq.views.engine import ViewEngine
 from deltaq.views.program import ViewProgram
+from deltaq.views.tick_clock import CLOCK
 from deltaq.views.ticks import InputCut, Tick
 
 CUT_TIMEOUT_S = 60.0
@@ -56,6 +57,7 @@ class Inputs:
     def of(cls, program: ViewProgram, store: Store, clock: Clock) -> Inputs:
         """Raises InvalidConfig for a table that is neither a view nor a topic, Unavailable."""
         there = topic_names(store)
+        _refuse_topic_of_clock(program, there)
         topics = {}
         for name in program.inputs:
             topic = topic_of(name, there)
@@ -77,7 +79,8 @@ class Inputs:
         OffsetOutOfRange if it lacks records that the last tick had, and what `cut` raises.
         """
         names = sorted(set(self.topics.values()))
-        time_ms = self.clock.time_ms()
+        # The clock of this machine may be behind the one that has chosen the last cut.
+        time_ms = max(self.clock.time_ms(), 0 if last is None else last.time_ms)
         ends = (
             cut(names, store=self.store, clock=self.clock, timeout=CUT_TIMEOUT_S) if names else {}
         )
@@ -126,6 +129,19 @@ class Inputs:
 
     def _topic(self, name: str) -> Topic:
         return Topic(name, store=self.store, clock=self.clock)
+
+
+def _refuse_topic_of_clock(program: ViewProgram, topics: Collection[str]) -> None:
+    """Raise InvalidConfig if a view reads the clock by its name, which is that of a topic, too."""
+    topic = topic_of(CLOCK, topics)
+    for view in program.views:
+        if view.names_clock and topic is not None:
+            reason = (
+                f"view {view.name!r} reads 'clock', the time of the tick, and there is a topic "
+                f"{topic!r}, which views cannot read: write now() for the time, or give the topic "
+                "another name"
+            )
+            raise InvalidConfig(reason, key=view.name)
 
 
 def _after(name: str, before: InputCut, now: InputCut, moves: bool) -> InputCut:

@@ -16,6 +16,7 @@ from deltaq.topics.lookup import TopicLookup
 from deltaq.views.holding import release
 from deltaq.views.program import TICK, ViewProgram, is_view_name, ticks_topic
 from deltaq.views.runner import transactional_id
+from deltaq.views.tick_clock import CLOCK
 from deltaq.views.ticks import Tick, last_tick
 
 _TICKS = ticks_topic("")
@@ -81,12 +82,17 @@ def _is_view(store: Store, clock: Clock, group: str, topic: str) -> bool:
 
 
 def mermaid(program: ViewProgram) -> str:
-    """The graph of a program, as Mermaid draws it: topics, and the views that read them."""
+    """The graph of a program, as Mermaid draws it: topics, the clock, and the views that read
+    them.
+    """
     lines = ["graph LR"]
     numbers: dict[str, str] = {}
     for topic in program.inputs:
         numbers[topic] = f"t{len(numbers)}"
         lines.append(f'  {numbers[topic]}[("{topic}")]')
+    if program.reads_clock:
+        numbers[CLOCK] = CLOCK
+        lines.append(f"  {CLOCK}(({CLOCK}))")
     for view in program.views:
         numbers[view.name] = f"v{len(numbers)}"
         lines.append(f'  {numbers[view.name]}["{view.name}"]')

@@ -1,5 +1,5 @@
-"""The SQL of a view as rules. sqlglot, which is known only here, reads it and names its columns;
-what has no rule is refused with a reason, and such a view is made in full.
+"""The SQL of a view as rules. sqlglot, which only the modules `planning...` know, reads it and
+names its columns; what has no rule is refused with a reason, and such a view is made in full.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.qualify import qualify
 
 from deltaq.tools.duckdb_tables import quoted
+from deltaq.views.planning_time import TIME, is_time, reads_time, time_of, with_time
 from deltaq.views.rules import EqualSides, NoRule, Relation, RulePlan, Zset, union
+from deltaq.views.tick_clock import CLOCK, CLOCK_TIME
 
 _DIALECT = "duckdb"
 
@@ -31,7 +33,7 @@ _INTEGERS = (
 _OF_VALUES = (exp.Min, exp.Max)
 """Aggregates for which it does not matter how often a value is there."""
 
-_TAKEN = frozenset({"_w", "_n", "_l", "_r", "_nl", "_nr", "_h"})
+_TAKEN = frozenset({"_w", "_n", "_l", "_r", "_nl", "_nr", "_h", TIME})
 """Columns that rules add."""
 
 Types: TypeAlias = Callable[[str], Mapping[str, str]]
@@ -49,7 +51,11 @@ def plan_of(
         tree = qualify(parse_one(sql, dialect=_DIALECT), schema=schema, dialect=_DIALECT)
     except SqlglotError as error:
         raise NoRule(f"sqlglot does not read it: {str(error).splitlines()[0]}") from None
-    planner = _Planner(RulePlan(name), types)
+    time = None
+    if (clock := relations.get(CLOCK)) is not None:
+        tree = with_time(tree, relations)
+        time = clock.rows.mapped([(TIME, quoted(CLOCK_TIME))])
+    planner = _Planner(RulePlan(name), types, time)
     found = planner.query(tree, {table: of.rows for table, of in relations.items()})
     if len(found.columns) != len(columns):
         raise NoRule("sqlglot reads other columns than DuckDB")
@@ -61,11 +67,12 @@ def plan_of(
 @dataclass(eq=False)
 class _Planner:
     """Adds rules to `plan`. `columns` are the names of the columns that queries use, which have
-    names of their own in rules.
+    names of their own in rules. `time` is that of the tick, as one row.
     """
 
     plan: RulePlan
     types: Types
+    time: Zset | None
     columns: list[str] = field(default_factory=list)
 
     # --- queries ---
@@ -124,13 +131,21 @@ class _Planner:
         if group is not None or (_aggregates(everything) and not windows):
             if windows:
                 raise NoRule("a window function over an aggregate")
-            rows, change = self._grouped(rows, _groups(tree, outputs, scope), everything)
+            groups = _groups(tree, outputs, scope)
+            rows = self._with_time(
+                rows, [*groups, *(c for item in everything for c in _calls(item))]
+            )
+            rows, change = self._grouped(rows, groups, everything)
             outputs = [(name, change(item)) for name, item in outputs]
-            conditions = [] if having is None else [_text(change(having))]
-            found = rows.mapped([(name, _text(item)) for name, item in outputs], conditions)
+            rows = self._where(rows, [] if having is None else _conjuncts(change(having)))
+            rows = self._with_time(rows, [item for _, item in outputs])
+            found = rows.mapped([(name, _text(item)) for name, item in outputs])
         elif windows or tree.args.get("qualify"):
-            found = self._windows(rows, outputs, windows, _this(tree, "qualify", scope))
+            qualified = _this(tree, "qualify", scope)
+            rows = self._with_time(rows, [*everything, *([qualified] if qualified else [])])
+            found = self._windows(rows, outputs, windows, qualified)
         else:
+            rows = self._with_time(rows, everything)
             found = rows.mapped([(name, _text(item)) for name, item in outputs])
         return self._distinct(found) if tree.args.get("distinct") else found
 
@@ -153,9 +168,13 @@ class _Planner:
             # FROM a, b WHERE a.x = b.x, if no later join brings rows that WHERE has to see.
             if kind == "INNER" and not {"RIGHT", "FULL"} & {*kinds[number:]}:
                 known = {*rows.columns, *right.columns}
+                pending += [item for item in conditions if reads_time([item])]
+                conditions = [item for item in conditions if not reads_time([item])]
                 now = [item for item in pending if not _is_nested(item) and _names(item) <= known]
                 pending = [item for item in pending if item not in now]
                 conditions += now
+            elif reads_time(conditions):
+                raise NoRule("the time of the tick in the condition of an outer join")
             rows = self._joined(rows, right, kind, conditions)
         return rows, pending
 
@@ -203,14 +222,31 @@ class _Planner:
         tables: Mapping[str, Zset],
         scope: _Scope,
     ) -> Zset:
-        plain = [item for item in conditions if not _is_nested(item)]
-        if plain:
-            own = [(name, quoted(name)) for name in rows.columns]
-            rows = rows.mapped(own, [_text(item) for item in plain])
+        rows = self._where(rows, [item for item in conditions if not _is_nested(item)])
         for item in conditions:
             if _is_nested(item):
                 rows = self._semi_joined(rows, item, tables, scope)
         return rows
+
+    def _where(self, rows: Zset, conditions: Sequence[exp.Expr]) -> Zset:
+        timed = [item for item in conditions if reads_time([item])]
+        plain = [_text(item) for item in conditions if item not in timed]
+        if plain:
+            rows = rows.mapped([(name, quoted(name)) for name in rows.columns], plain)
+        if not timed or self.time is None:
+            return rows
+        note = " and ".join(self._shown(_text(item)) for item in timed)
+
+        def condition(table: str) -> str:
+            return " and ".join(f"({_text(time_of(item, table))})" for item in timed)
+
+        return self.plan.at_time(rows, self.time, condition, note)
+
+    def _with_time(self, rows: Zset, items: Sequence[exp.Expr]) -> Zset:
+        """The rows with the time of the tick, if one of the expressions reads it."""
+        if self.time is None or not reads_time(items):
+            return rows
+        return self.plan.join(rows, self.time, [], "true", "the time of the tick")
 
     def _semi_joined(
         self, rows: Zset, condition: exp.Expr, tables: Mapping[str, Zset], scope: _Scope
@@ -256,7 +292,7 @@ class _Planner:
         own, pairs = [], []
         where = tree.args.get("where")
         for item in _conjuncts(where and where.this):
-            outer = {c.table for c in item.find_all(exp.Column)} - inside
+            outer = {c.table for c in item.find_all(exp.Column) if not is_time(c)} - inside
             if not outer:
                 own.append(item)
             else:
@@ -317,7 +353,8 @@ class _Planner:
 
     def _shown(self, sql: str) -> str:
         """An expression with the names that its columns have in queries."""
-        return re.sub(r'"_c(\d+)"', lambda found: self.columns[int(found[1])], sql)
+        named = re.sub(r'"_c(\d+)"', lambda found: self.columns[int(found[1])], sql)
+        return named.replace(quoted(TIME), "now()")
 
     def _keys(self, left: Zset, right: Zset, pairs: Iterable[tuple[str, str]]) -> list[EqualSides]:
         """Expressions that a join compares, and whether rows can be found by their hashes."""
@@ -404,7 +441,7 @@ def _collect(tree: exp.Select, joins: Sequence[exp.Join], scope: _Scope) -> None
         for column in part.find_all(exp.Column) if part is not None else ():
             if column.table in tables:
                 scope.use(column)
-            elif not _is_within_query(column, part):
+            elif not is_time(column) and not _is_within_query(column, part):
                 raise NoRule("a column of an outer query")
 
 

@@ -14,7 +14,8 @@ from deltaq.errors import InvalidConfig
 from deltaq.names import check_id, check_topic
 from deltaq.serde.json_text import compact_json
 from deltaq.tools.duckdb_tables import Connection, connected, parsed, tables_read
-from deltaq.views.query import Functions, row_key, why_not
+from deltaq.views.query import Functions, calls_now, row_key, why_not
+from deltaq.views.tick_clock import CLOCK
 
 EXTRA = "views"
 """The extra that installs DuckDB for views."""
@@ -27,6 +28,8 @@ TICK = "tick"
 
 KEY = "_key"
 """The column of a topic with the key of a record. In a view, its key columns as JSON."""
+
+_RESERVED = frozenset({"ticks", CLOCK})
 
 _VIEW_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
@@ -46,7 +49,7 @@ class ViewQuery:
 class View:
     """A view. `key` are the columns that tell its rows apart, none for a view with one row; None if
     it has no such columns. `is_key_of_sql`: the SQL implies that no two rows have the same key.
-    `reads` are the views and topics that it reads.
+    `reads` are the views and topics that it reads, and the clock; `names_clock`: in FROM.
     """
 
     name: str
@@ -54,6 +57,7 @@ class View:
     key: tuple[str, ...] | None
     is_key_of_sql: bool
     reads: tuple[str, ...]
+    names_clock: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +70,13 @@ class ViewProgram:
     @property
     def inputs(self) -> tuple[str, ...]:
         """The topics that the views read, by name."""
-        own = {view.name for view in self.views}
+        own = {CLOCK, *(view.name for view in self.views)}
         return tuple(sorted({name for view in self.views for name in view.reads} - own))
+
+    @property
+    def reads_clock(self) -> bool:
+        """Whether a view reads the time of the tick."""
+        return any(CLOCK in view.reads for view in self.views)
 
     @property
     def digest(self) -> str:
@@ -115,9 +124,13 @@ def compiled(group: str, queries: Sequence[ViewQuery]) -> ViewProgram:
     with connected(EXTRA, threads=1) as connection:
         functions = _functions(connection)
         found = {query.name: _parsed_view(connection, query) for query in queries}
-        own = {name.lower(): name for name in found}
+        own = {name.lower(): name for name in (*found, CLOCK)}
+        tables = {
+            name: {own.get(table.lower(), table) for table in _tables(query)}
+            for name, query in found.items()
+        }
         reads = {
-            name: tuple(sorted(own.get(table.lower(), table) for table in _tables(query)))
+            name: tables[name] | ({CLOCK} if calls_now(query) else set())
             for name, query in found.items()
         }
         of_sql = {name: row_key(query, functions) for name, query in found.items()}
@@ -133,7 +146,15 @@ def compiled(group: str, queries: Sequence[ViewQuery]) -> ViewProgram:
         {name: [table for table in of if table in found] for name, of in reads.items()}
     )
     views = (
-        View(name, sql[name], keys[name], keys[name] == of_sql[name], reads[name]) for name in order
+        View(
+            name,
+            sql[name],
+            keys[name],
+            keys[name] == of_sql[name],
+            tuple(sorted(reads[name])),
+            CLOCK in tables[name],
+        )
+        for name in order
     )
     return ViewProgram(group, tuple(views))
 
@@ -144,7 +165,7 @@ def _tables(query: object) -> set[str]:
 
 def is_view_name(name: str) -> bool:
     """Whether a view may have this name."""
-    return _VIEW_NAME.fullmatch(name) is not None and name.lower() != "ticks"
+    return _VIEW_NAME.fullmatch(name) is not None and name.lower() not in _RESERVED
 
 
 def _checked(group: str, queries: Sequence[ViewQuery]) -> Iterator[str]:
@@ -153,7 +174,7 @@ def _checked(group: str, queries: Sequence[ViewQuery]) -> Iterator[str]:
     for query in queries:
         name = query.name
         if not is_view_name(name):
-            reason = "use letters, digits and '_', a letter first, and not 'ticks'"
+            reason = "use letters, digits and '_', a letter first, and not 'ticks' or 'clock'"
             raise InvalidConfig(f"a view cannot be named {name!r}: {reason}", key=name)
         if name.lower() in taken:
             raise InvalidConfig(f"the group {group!r} has two views named {name!r}", key=name)

@@ -16,10 +16,16 @@ _PLACE = frozenset({"_partition", "_offset"})
 _TABLE_FUNCTIONS = frozenset({"generate_series", "json_each", "json_tree", "range", "unnest"})
 """Functions in FROM that read nothing from outside."""
 
-_OF_THE_MOMENT = frozenset(
-    {"current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"}
-)
+_OF_THE_MOMENT = frozenset({"current_date", "current_time", "localtime", "localtimestamp"})
 """Names without a bracket that DuckDB takes for functions."""
+
+_NOW, _TIMESTAMP = "now", "current_timestamp"
+"""What is the time of the tick: a function, and a name without a bracket."""
+
+_TELL_TIME = _OF_THE_MOMENT | {
+    *("age", "get_current_time", "get_current_timestamp", "today", "transaction_timestamp")
+}
+"""Functions that have the time of the tick as an alternative."""
 
 _IN_ANY_ORDER = frozenset(
     {"any_value", "approx_quantile", "arbitrary", "first", "last", "reservoir_quantile"}
@@ -135,6 +141,22 @@ def _nodes(node: object) -> Iterator[Node]:
             yield from _nodes(inner)
 
 
+# --- the time of the tick ---
+
+
+def calls_now(query: Node) -> bool:
+    """Whether a query calls what is the time of the tick."""
+    return any(
+        (node.get("class") == "FUNCTION" and node["function_name"] == _NOW)
+        or (node.get("class") == "COLUMN_REF" and _is_timestamp(node["column_names"]))
+        for node in _nodes(query)
+    )
+
+
+def _is_timestamp(names: Sequence[str]) -> bool:
+    return len(names) == 1 and names[0].lower() == _TIMESTAMP
+
+
 # --- what has no single right result ---
 
 
@@ -151,7 +173,7 @@ def why_not(
         elif kind == "FUNCTION":
             yield from _of_function(node, functions)
         elif kind == "COLUMN_REF" and _of_the_moment(node["column_names"]):
-            yield f"calls {node['column_names'][0]}, which changes from moment to moment"
+            yield _unstable(node["column_names"][0], node["column_names"][0].lower())
         if node.get("type") == "SELECT_NODE":
             yield from _of_select(node, keys)
         if node.get("sample"):
@@ -160,6 +182,11 @@ def why_not(
 
 def _of_the_moment(names: Sequence[str]) -> bool:
     return len(names) == 1 and names[0].lower() in _OF_THE_MOMENT
+
+
+def _unstable(shown: str, name: str) -> str:
+    remedy = "; the time of the tick is now()" if name in _TELL_TIME else ""
+    return f"calls {shown}, which changes from moment to moment{remedy}"
 
 
 def _of_table_function(function: Node) -> Iterator[str]:
@@ -171,8 +198,8 @@ def _of_table_function(function: Node) -> Iterator[str]:
 def _of_function(node: Node, functions: Functions) -> Iterator[str]:
     name, arguments = str(node["function_name"]), node["children"]
     orders = _orders(node["order_bys"])
-    if name in functions.unstable or (name == "age" and len(arguments) == 1):
-        yield f"calls {name}(), which changes from moment to moment"
+    if (name in functions.unstable and name != _NOW) or (name == "age" and len(arguments) == 1):
+        yield _unstable(f"{name}()", name)
     elif name in _IN_ANY_ORDER:
         yield f"calls {name}(), whose result depends on the order of the rows; use min or max"
     elif name in _IN_GIVEN_ORDER and arguments:

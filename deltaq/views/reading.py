@@ -110,6 +110,7 @@ class ViewCut:
         with engine(program) as found:
             forms = inputs.forms()
             inputs.load(found, {}, self._tick.inputs, forms)
+            found.set_time(self._tick.time_ms)
             # After reading: what was there then was there before.
             for topic, cut in self._tick.inputs.items():
                 is_keyed = forms[topic].is_keyed

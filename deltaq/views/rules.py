@@ -164,6 +164,44 @@ class RulePlan:
         name = self._statement("join", branches, note)
         return _of_table(name, columns, pairs(left.batch, right.batch))
 
+    def at_time(self, source: Zset, time: Zset, condition: Callable[[str], str], note: str) -> Zset:
+        """The rows for which a condition holds over them and `time`, which has one row. The
+        condition is that with the time from the table that it gets.
+
+        New rows are held against the new time. Old ones change where the condition holds at one of
+        both times only.
+        """
+        head, columns = _listed(source.columns), time.columns
+        all_rows, one_row = Lookup(self.state(source), ()), Lookup(self.state(time), ())
+        held, holds = (f"coalesce({condition(table)}, false)::int" for table in ("_old", "_new"))
+
+        def new(of_time: str) -> str:
+            rows = _merged(columns, f"from {of_time} union all ({time.delta})")
+            return f"_new as materialized ({rows})"
+
+        def chosen(rows: str, times: str) -> str:
+            return (
+                f"select {head}_s._w as _w from ({rows}) as _s, {times} where {condition('_new')}"
+            )
+
+        def changed(of_source: str, of_time: str) -> str:
+            old = f"_old as materialized ({_merged(columns, f'from {of_time}')})"
+            return (
+                f"with {old}, {new(of_time)} select {head}_s._w * ({holds} - {held}) as _w "
+                f"from {of_source} as _s, _new left join _old on true where {holds} <> {held}"
+            )
+
+        branches = (
+            Branch(
+                lambda of_time: f"with {new(of_time)} {chosen(source.delta, '_new')}",
+                source.reads,
+                (one_row,),
+            ),
+            Branch(changed, time.reads, (all_rows, one_row)),
+        )
+        name = self._statement("at the time of the tick", branches, note)
+        return _of_table(name, source.columns, chosen(source.batch, f"({time.batch}) as _new"))
+
     def anti(
         self, left: Zset, right: Zset, keys: Sequence[EqualSides], condition: str, note: str
     ) -> Zset:

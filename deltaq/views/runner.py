@@ -22,6 +22,7 @@ from deltaq.views.inputs import ChosenCut, InputForm, Inputs
 from deltaq.views.modes import Mode
 from deltaq.views.program import ViewProgram, ViewQuery, ticks_topic, view_topic
 from deltaq.views.tables import ViewRecords, ViewTopics, records_of, written_after
+from deltaq.views.tick_clock import shown_s
 from deltaq.views.ticks import KEPT, InputCut, Tick, ViewOffsets, last_tick
 
 _log = logging.getLogger("deltaq.views")
@@ -142,8 +143,8 @@ class GroupRunner:
         return self._last
 
     def tick(self) -> Tick | None:
-        """Publish a tick, if an input or the program has changed; None if not. May be called again
-        after an error that is retriable.
+        """Publish a tick, if an input, the program or the clock that it reads has changed; None if
+        not. May be called again after an error that is retriable.
 
         Raises Fenced if another runner has taken over, InvalidConfig for SQL that DuckDB refuses,
         InvalidValue for a row key that does not tell rows apart, what `Inputs.choose` raises,
@@ -195,7 +196,8 @@ class GroupRunner:
     def _is_due(self, last: Tick, cut: ChosenCut) -> bool:
         is_idle = self._clock.monotonic() - self._published_at < IDLE_S
         is_same = last.inputs == cut.inputs and last.program == self._program.digest
-        return not (is_same and is_idle)
+        is_later = self._program.reads_clock and shown_s(last.time_ms) < shown_s(cut.time_ms)
+        return is_later or not (is_same and is_idle)
 
     # --- evaluation ---
 
@@ -210,6 +212,7 @@ class GroupRunner:
         self._engine, self._loaded = found, None
         try:
             self._inputs.load(found, had, cut.inputs, cut.forms)
+            found.set_time(cut.time_ms)
             found.evaluate()
         except BaseException:
             self._forget()
@@ -244,12 +247,14 @@ class GroupRunner:
         nothing = {topic: replace(of, ends=of.starts) for topic, of in at.inputs.items()}
         try:
             inputs.create(views, cut.forms)
+            views.set_time(at.time_ms)
             if views.resume(
                 checkpoint.views,
                 self._checkpoints.rows,
                 lambda: inputs.load(views, nothing, at.inputs, cut.forms),
             ):
                 inputs.load(views, at.inputs, last.inputs, cut.forms)
+                views.set_time(last.time_ms)
                 views.evaluate()
                 views.accept()
                 self._loaded, self._is_compared = _Loaded(last.inputs, cut.forms), True

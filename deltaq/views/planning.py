@@ -163,8 +163,11 @@ class _Planner:
         kinds = [_kind(join) for join in joins]
         _refuse_comma(joins, kinds)
         for number, (join, kind) in enumerate(zip(joins, kinds, strict=True)):
-            right = self._side(join.this, tables, scope)
             conditions = [scope.flat(item) for item in _conjuncts(join.args.get("on"))]
+            if kind == "INNER" and isinstance(join.this, exp.Unnest):
+                rows = self._where(self._unnested(rows, join.this, scope), conditions)
+                continue
+            right = self._side(join.this, tables, scope)
             # FROM a, b WHERE a.x = b.x, if no later join brings rows that WHERE has to see.
             if kind == "INNER" and not {"RIGHT", "FULL"} & {*kinds[number:]}:
                 known = {*rows.columns, *right.columns}
@@ -193,6 +196,17 @@ class _Planner:
         if not used.keys() <= by_name.keys():
             raise NoRule("a column that sqlglot does not know")
         return found.mapped([(flat, quoted(by_name[name])) for name, flat in used.items()])
+
+    def _unnested(self, rows: Zset, item: exp.Unnest, scope: _Scope) -> Zset:
+        """Each row with each value of a list in it."""
+        alias = item.args.get("alias")
+        if alias is None or len(alias.columns) != 1 or item.args.get("offset"):
+            raise NoRule("UNNEST of this form")
+        values = scope.flat(item.expressions[0])
+        rows = self._with_time(rows, [values])
+        name = scope.use(exp.column(alias.columns[0], table=alias.this))
+        own = [(column, quoted(column)) for column in rows.columns]
+        return rows.mapped([*own, (name, f"unnest({_text(values)})")])
 
     def _joined(self, left: Zset, right: Zset, kind: str, conditions: Sequence[exp.Expr]) -> Zset:
         if kind == "RIGHT":
@@ -229,7 +243,9 @@ class _Planner:
         return rows
 
     def _where(self, rows: Zset, conditions: Sequence[exp.Expr]) -> Zset:
-        timed = [item for item in conditions if reads_time([item])]
+        """The rows for which all of the conditions hold."""
+        has_time = TIME in rows.columns
+        timed = [item for item in conditions if not has_time and reads_time([item])]
         plain = [_text(item) for item in conditions if item not in timed]
         if plain:
             rows = rows.mapped([(name, quoted(name)) for name in rows.columns], plain)
@@ -244,7 +260,7 @@ class _Planner:
 
     def _with_time(self, rows: Zset, items: Sequence[exp.Expr]) -> Zset:
         """The rows with the time of the tick, if one of the expressions reads it."""
-        if self.time is None or not reads_time(items):
+        if self.time is None or TIME in rows.columns or not reads_time(items):
             return rows
         return self.plan.join(rows, self.time, [], "true", "the time of the tick")
 
@@ -406,13 +422,15 @@ class _Scope:
     columns: list[str]
     names: dict[tuple[str, str], str] = field(default_factory=dict)
 
-    def use(self, column: exp.Column) -> None:
+    def use(self, column: exp.Column) -> str:
+        """The name of a column of a table."""
         if not column.table or column.args.get("db"):
             raise NoRule(f"a column of no table: {_text(column)}")
         key = column.table, column.name.lower()
         if key not in self.names:
             self.names[key] = f"_c{len(self.columns)}"
             self.columns.append(column.name)
+        return self.names[key]
 
     def of(self, table: str) -> dict[str, str]:
         """The columns of a table by their own names."""
@@ -436,6 +454,7 @@ def _collect(tree: exp.Select, joins: Sequence[exp.Join], scope: _Scope) -> None
     """Note the columns that a query uses, also in queries that are nested in its conditions."""
     tables = {item.alias_or_name for item in (tree.args["from_"].this, *(j.this for j in joins))}
     parts = [*tree.expressions, *(join.args.get("on") for join in joins)]
+    parts += [join.this for join in joins if isinstance(join.this, exp.Unnest)]
     parts += [tree.args.get(name) for name in ("where", "having", "group", "qualify")]
     for part in parts:
         for column in part.find_all(exp.Column) if part is not None else ():
@@ -484,8 +503,6 @@ def _refuse(tree: exp.Select) -> None:
     outside = [*tree.expressions, tree.args.get("having"), tree.args.get("qualify"), group]
     if any(_is_nested(part) for part in outside if part is not None):
         raise NoRule("a query in an expression")
-    if any(part.find(exp.Unnest, exp.Explode) for part in tree.expressions):
-        raise NoRule("UNNEST")
 
 
 def _this(tree: exp.Select, name: str, scope: _Scope) -> exp.Expr | None:

@@ -4,7 +4,7 @@ apart, and why it has no single right result, if it has none. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -26,6 +26,9 @@ _TELL_TIME = _OF_THE_MOMENT | {
     *("age", "get_current_time", "get_current_timestamp", "today", "transaction_timestamp")
 }
 """Functions that have the time of the tick as an alternative."""
+
+_FLAT = frozenset({"unlist", "unnest"})
+"""Functions that make a row of each value of a list."""
 
 _IN_ANY_ORDER = frozenset(
     {"any_value", "approx_quantile", "arbitrary", "first", "last", "reservoir_quantile"}
@@ -66,25 +69,40 @@ def row_key(query: Node, functions: Functions) -> tuple[str, ...] | None:
     if select["type"] != "SELECT_NODE":
         return None
     columns = select["select_list"]
-    names = [_name(column) for column in columns]
-    if select["aggregate_handling"] == "FORCE_AGGREGATES":  # GROUP BY ALL
-        pairs = zip(names, columns, strict=True)
-        grouped = [name for name, column in pairs if not _has_aggregate(column, functions)]
-        return _whole(grouped)
-    if len(select["group_sets"]) > 1:
-        return None
-    if groups := select["group_expressions"]:
-        return _whole([_column_of(group, columns, names) for group in groups])
+    is_flat = any(map(_makes_rows, columns))
+    is_by_all = select["aggregate_handling"] == "FORCE_AGGREGATES"
+    if (is_by_all or select["group_expressions"]) and not is_flat:
+        return _group_key(select, functions, is_by_all=is_by_all)
     distinct = [found for found in select["modifiers"] if found["type"] == "DISTINCT_MODIFIER"]
     if distinct:
-        return None if distinct[0].get("distinct_on_targets") else _whole(names)
-    is_one_row = all(_has_aggregate(column, functions) for column in columns)
+        return None if distinct[0].get("distinct_on_targets") else _whole(map(_name, columns))
+    is_one_row = not is_flat and all(_has_aggregate(column, functions) for column in columns)
     return () if is_one_row and select["qualify"] is None else None
 
 
-def _whole(names: Sequence[str | None]) -> tuple[str, ...] | None:
-    known = tuple(name for name in names if name is not None)
-    return known if len(known) == len(names) else None
+def _group_key(select: Node, functions: Functions, *, is_by_all: bool) -> tuple[str, ...] | None:
+    columns = select["select_list"]
+    names = [_name(column) for column in columns]
+    if is_by_all:
+        pairs = zip(names, columns, strict=True)
+        return _whole(name for name, column in pairs if not _has_aggregate(column, functions))
+    if len(select["group_sets"]) > 1:
+        return None
+    return _whole(_column_of(group, columns, names) for group in select["group_expressions"])
+
+
+def _makes_rows(column: Node) -> bool:
+    """Whether a column makes several rows of each."""
+    return any(
+        node.get("class") == "FUNCTION" and node["function_name"] in _FLAT
+        for node in _nodes(column)
+    )
+
+
+def _whole(names: Iterable[str | None]) -> tuple[str, ...] | None:
+    given = tuple(names)
+    known = tuple(name for name in given if name is not None)
+    return known if len(known) == len(given) else None
 
 
 def _name(column: Node) -> str | None:

@@ -73,6 +73,7 @@ SHAPES = [
     "select e.k, count(*) filter (where {where}) as c from events e group by e.k",
     "select e.k, {now} as t, count(*) as c from events e group by e.k",
     "select e.k, {now} - e.ts as age from events e where e.n > 0",
+    "select e.k, u.t from events e, unnest([e.ts, {now}]) as u(t) where u.t <= {now}",
     "select date_trunc('minute', {now}) as m, count(*) as c from events e group by 1",
     "select e.k, e.n, rank() over (partition by e.k order by e.ts > {now}) as r from events e",
     "select k from (select e.k as k, e.ts as ts from events e where {where}) where ts < {now}",
@@ -90,6 +91,8 @@ AS_TABLE = [
         "(select 1 from events e where e.k = p.id and {where})"
     ),
     "select c.now as t from clock c",
+    "select e.k, p.id from clock, events e join people p on e.k = p.id where {where}",
+    "select clock.now as t, c.now as u from clock, clock c where clock.now <= c.now",
     "select k, c.now as t from events, clock c where ts in (select c.since from people c)",
     "select k, c.now as t from events, clock c where ts in (select c.since from (from people) c)",
     "select p.id, clock.now as t from events e cross join clock right join people p on e.k = p.id",
@@ -288,6 +291,10 @@ def test_each_way_to_read_the_time_is_right(shape: str, mode: Mode):
             "select e.k, p.id from events e left join people p on e.k = p.id and p.since < now()",
             "the time of the tick in the condition of an outer join",
         ),
+        (
+            "select clock.now as t, k from clock left join events on k = 7",
+            "LEFT JOIN without an equality",
+        ),
         ("select e.k from events e where now() in (select since from people)", "its rules fail"),
         (
             "select k from (select k, n current_timestamp from events) where current_timestamp = 1",
@@ -339,6 +346,8 @@ def test_rules_touch_only_the_rows_for_which_time_decides_otherwise_than_before(
         assert found.rules("v") == (
             ("at the time of the tick", "ts > now() - INTERVAL '10' SECOND"),
         )
+        found.set_time(begin_ms + 50_999)
+        assert found.query("from change.clock").num_rows == 0
         found.set_time(begin_ms + 53_000)
         found.evaluate()
         (changed,) = found.query("select count(*) as n from rule.change_v_2").to_pylist()
@@ -510,10 +519,12 @@ def test_rules_over_the_time_are_explained():
     Topic("events", EVENTS, bootstrap_servers=ROOT).create()
     views = recent(open_store(ROOT), a_clock(), "incremental")
     views.view("ages", "select k, count(*) as n, now() as t from events group by k")
+    views.view("all", "select count(*) as n, now() as t from events")
     assert {str(found) for found in views.explain()} == {
         "recent: by rules: at the time of the tick (ts > now() - INTERVAL '1' MINUTE)",
         "time: by rules: map",
         "ages: by rules where that is quicker: aggregate (k), join (the time of the tick)",
+        "all: by rules where that is quicker: aggregate (all rows), join (the time of the tick)",
     }
 
 

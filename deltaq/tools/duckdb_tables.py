@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -137,6 +137,21 @@ def _tables(node: object, hidden: frozenset[str]) -> Iterator[tuple[str, str]]:
         for name, inner in node.items():
             if name != "cte_map":
                 yield from _tables(inner, hidden)
+
+
+def create_function(
+    connection: Connection,
+    name: str,
+    call: Callable[..., pa.Array],
+    parameters: Sequence[str],
+    returns: str,
+) -> None:
+    """Have DuckDB call a function with the columns of many rows at once, also where they are
+    null. The types are DuckDB's.
+    """
+    # The enums, in whose place DuckDB takes texts, are in other modules in other versions.
+    create_one: Any = connection.create_function
+    create_one(name, call, [*parameters], returns, type="arrow", null_handling="special")
 
 
 def topic_of(table: str, topics: Collection[str]) -> str | None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -14,6 +14,7 @@ import pyarrow as pa
 from deltaq.clock import Clock
 from deltaq.store import Store
 from deltaq.views.engine import ViewEngine
+from deltaq.views.functions import ViewFunction
 from deltaq.views.program import View
 from deltaq.views.reading import ViewCut, opened
 
@@ -33,9 +34,13 @@ class ViewMismatch:
     wrong: pa.Table
 
 
-def mismatches(store: Store, clock: Clock, group: str) -> list[ViewMismatch]:
-    """The views that differ from their SQL; the SQL is that of the last tick."""
-    return mismatches_at(opened(store, clock, group, None))
+def mismatches(
+    store: Store, clock: Clock, group: str, functions: Iterable[ViewFunction]
+) -> list[ViewMismatch]:
+    """The views that differ from their SQL; the SQL is that of the last tick. `functions` are those
+    that this process has.
+    """
+    return mismatches_at(opened(store, clock, group, None, functions))
 
 
 def mismatches_at(found: ViewCut) -> list[ViewMismatch]:

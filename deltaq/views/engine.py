@@ -27,6 +27,7 @@ from deltaq.tools.duckdb_tables import (
     registered,
     sources,
 )
+from deltaq.views.functions import Failures, named_failure, register
 from deltaq.views.incremental import NOW, Read, RuledViews, SavedView, StoredView, change, now
 from deltaq.views.modes import Mode, ViewMode
 from deltaq.views.program import EXTRA, KEY, TICK, WEIGHT, View, ViewProgram
@@ -109,7 +110,10 @@ def engine(
         # Times without a zone are those of UTC.
         connection.execute("set TimeZone = 'UTC'")
         connection.execute(f"create schema {NOW}; create schema {_BEFORE}; set schema = '{NOW}'")
-        yield ViewEngine(connection, program, modes or {}, runs, clock, keeps_inputs=keeps_inputs)
+        failures = register(connection, program.functions)
+        yield ViewEngine(
+            connection, program, modes or {}, runs, clock, failures, keeps_inputs=keeps_inputs
+        )
 
 
 class ViewEngine:
@@ -127,10 +131,12 @@ class ViewEngine:
         modes: Mapping[str, Mode],
         runs: RunFolder,
         clock: Clock,
+        failures: Failures,
         *,
         keeps_inputs: bool,
     ) -> None:
         self._connection = connection
+        self._failures = failures
         self._program = program
         self._clock = clock
         self.modes = {view.name: ViewMode(modes.get(view.name, "full")) for view in program.views}
@@ -211,7 +217,7 @@ class ViewEngine:
         that reads it.
         """
         for view in self._program.views:
-            with self._timed(view), naming(f"view {view.name!r}", view.name):
+            with self._about(view):
                 if self._rules.get(view.name) is None:
                     self._evaluate_in_full(view, kind)
                 else:
@@ -259,7 +265,7 @@ class ViewEngine:
         tell its rows apart.
         """
         key = ""
-        with self._timed(view):
+        with self._about(view):
             if view.key is not None:
                 self._check_key(view)
                 key = f", json_array({', '.join(map(quoted, view.key))})::varchar::blob as {KEY}"
@@ -293,7 +299,8 @@ class ViewEngine:
     def differences(self, view: View) -> tuple[pa.Table, pa.Table]:
         """The rows that a view in full has now and had not, and those that it had."""
         each = f"select _z.* exclude (_w) from ({self._compared(view)}) as _z, range(abs(_z._w))"
-        return self._table(f"{each} where _w > 0"), self._table(f"{each} where _w < 0")
+        with self._about(view):
+            return self._table(f"{each} where _w > 0"), self._table(f"{each} where _w < 0")
 
     def _check_key(self, view: View) -> None:
         names = ", ".join(map(quoted, view.key or ()))
@@ -355,7 +362,7 @@ class ViewEngine:
         them is evaluated in the next.
         """
         for view in self._program.views:
-            with self._timed(view):
+            with self._about(view):
                 ruled = self._rules.get(view.name)
                 if ruled is None:
                     self._keep(view)
@@ -372,6 +379,17 @@ class ViewEngine:
             f"create or replace table {_before(view.name)} as "
             f"select {_casts(self._stored[view.name])} from {now(view.name)}"
         )
+
+    @contextmanager
+    def _about(self, view: View) -> Iterator[None]:
+        """The time of a view, which errors name."""
+        what = f"view {view.name!r}"
+        with (
+            named_failure(self._failures, f"{what}: ", view.name),
+            self._timed(view),
+            naming(what, view.name),
+        ):
+            yield
 
     @contextmanager
     def _timed(self, view: View) -> Iterator[None]:
@@ -428,7 +446,8 @@ class ViewEngine:
 
     def query(self, sql: str) -> pa.Table:
         """The result of a query over the inputs and views."""
-        return self._table(sql)
+        with named_failure(self._failures, "", "sql"), naming("query", "sql"):
+            return self._table(sql)
 
     def _table(self, sql: str) -> pa.Table:
         return fetched(self._connection, sql)

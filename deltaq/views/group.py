@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.config import AdminConfig, parse_client_config
@@ -18,6 +18,7 @@ from deltaq.views.checking import ViewMismatch, mismatches
 from deltaq.views.engine import StateLimits
 from deltaq.views.explaining import ViewRules, explained
 from deltaq.views.following import ViewChange, followed
+from deltaq.views.functions import ViewFunction, view_function
 from deltaq.views.listing import delete
 from deltaq.views.modes import MODES, Mode
 from deltaq.views.program import ViewProgram, ViewQuery, compiled
@@ -26,6 +27,8 @@ from deltaq.views.runner import GroupRunner
 from deltaq.views.ticks import Tick, last_tick
 
 _log = logging.getLogger("deltaq.views")
+
+_Call = TypeVar("_Call", bound=Callable[..., object])
 
 
 class Views:
@@ -57,6 +60,7 @@ class Views:
         self._store = store
         self._queries: dict[str, ViewQuery] = {}
         self._modes: dict[str, Mode] = {}
+        self._functions: dict[str, ViewFunction] = {}
         self._program: ViewProgram | None = None
 
     @classmethod
@@ -112,6 +116,24 @@ class Views:
         self._modes[name] = mode
         self._program = None
 
+    def function(self, call: _Call, *, name: str | None = None) -> _Call:
+        """Define a function that the SQL of the views may call, by its own name or another. Also a
+        decorator: `@bank.function`.
+
+        Its types are its annotations: bool, int, float, str, bytes, date and datetime, or one of
+        them and None. For NULL in a parameter whose type does not have None, the result is NULL
+        without a call. Equal values must give equal results, which `check` checks. It may be called
+        for rows that a condition of the SQL leaves out. Raises InvalidConfig.
+        """
+        found = view_function(call, name)
+        known = found.signature.name.lower()
+        if known in self._functions:
+            reason = f"the group {self.group!r} has two functions named {found.signature.name!r}"
+            raise InvalidConfig(reason, key=found.signature.name)
+        self._functions[known] = found
+        self._program = None
+        return call
+
     @property
     def program(self) -> ViewProgram:
         """The views in an order in which each follows those that it reads.
@@ -120,7 +142,9 @@ class Views:
         right result, such as `random()`, or a LIMIT over an order with equal rows.
         """
         if self._program is None:
-            self._program = compiled(self.group, tuple(self._queries.values()))
+            self._program = compiled(
+                self.group, tuple(self._queries.values()), tuple(self._functions.values())
+            )
         return self._program
 
     # --- running ---
@@ -216,7 +240,7 @@ class Views:
         Raises InvalidConfig before the first tick, and for one that is not kept any more; Corrupt,
         Incompatible, Unavailable.
         """
-        return opened(self._store, self._clock, self.group, at)
+        return opened(self._store, self._clock, self.group, at, self._functions.values())
 
     def follow(self, name: str, *, every: float = 0.2) -> Iterator[ViewChange]:
         """The changes of a view, tick after tick, without end: first all of its rows, then what
@@ -243,7 +267,7 @@ class Views:
         nothing: the views that differ, none if all are equal. The SQL is that of the tick. Sums of
         floats may differ in their last digits. Raises as `read`.
         """
-        return mismatches(self._store, self._clock, self.group)
+        return mismatches(self._store, self._clock, self.group, self._functions.values())
 
 
 def _options_in(text: str) -> dict[str, Any]:

@@ -375,11 +375,13 @@ class RuledViews:
 
     def _planned(self, view: View) -> RuledView:
         try:
-            from deltaq.views.planning import plan_of  # noqa: PLC0415 - an extra
+            from deltaq.views.planning import plan_of, refuse_known  # noqa: PLC0415 - an extra
 
             check_numpy()  # state that has become large needs it
         except ModuleNotFoundError:
             raise NoRule(f"rules need the extra [{EXTRA}]: pip install 'deltaq[{EXTRA}]'") from None
+        for signature in (function.signature for function in self._program.functions):
+            refuse_known(signature.name, len(signature.parameters), view.sql)
         relations = {name.lower(): self._relation(name) for name in self._types}
         types = self._types[view.name]
         try:

@@ -476,6 +476,15 @@ def _is_within_query(node: exp.Expr, top: exp.Expr) -> bool:
 # --- parts of SQL ---
 
 
+def refuse_known(function: str, parameters: int, sql: str) -> None:
+    """Raise NoRule for SQL with a function of the user that sqlglot takes for another one."""
+    call = f"{function}({', '.join('a' * parameters)})"
+    if function.lower() in sql.lower():
+        tree = parse_one(call, dialect=_DIALECT)
+        if not isinstance(tree, exp.Anonymous):
+            raise NoRule(f"a function named {function!r}, which sqlglot takes for another one")
+
+
 def _text(tree: exp.Expr) -> str:
     return tree.sql(dialect=_DIALECT)
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from graphlib import CycleError, TopologicalSorter
 
 from deltaq.errors import InvalidConfig
 from deltaq.names import check_id, check_topic
 from deltaq.serde.json_text import compact_json
 from deltaq.tools.duckdb_tables import Connection, connected, parsed, tables_read
+from deltaq.views.functions import ViewFunction
 from deltaq.views.query import Functions, calls_now, row_key, why_not
 from deltaq.views.tick_clock import CLOCK
 
@@ -62,10 +63,11 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class ViewProgram:
-    """The views of a group, each after those that it reads."""
+    """The views of a group, each after those that it reads; and the functions that they call."""
 
     group: str
     views: tuple[View, ...]
+    functions: tuple[ViewFunction, ...] = ()
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -80,8 +82,11 @@ class ViewProgram:
 
     @property
     def digest(self) -> str:
-        """What names this program: it changes with the SQL or the key of a view."""
-        said = [[view.name, view.sql, view.key] for view in self.views]
+        """What names this program: it changes with the SQL or the key of a view, and with a
+        function.
+        """
+        said: list[object] = [[view.name, view.sql, view.key] for view in self.views]
+        said += [list(astuple(function.signature)) for function in self.functions]
         return hashlib.blake2b(compact_json(said).encode(), digest_size=8).hexdigest()
 
     def view(self, name: str) -> View:
@@ -112,9 +117,12 @@ def view_topic(group: str, view: str) -> str:
     return f"{group}.{view}"
 
 
-def compiled(group: str, queries: Sequence[ViewQuery]) -> ViewProgram:
-    """The program of these views. Raises InvalidConfig, naming the view: for SQL that DuckDB
-    refuses, SQL without one right result, views that read each other, and names that are taken.
+def compiled(
+    group: str, queries: Sequence[ViewQuery], calls: Sequence[ViewFunction] = ()
+) -> ViewProgram:
+    """The program of these views, which call these functions. Raises InvalidConfig, naming the
+    view: for SQL that DuckDB refuses, SQL without one right result, views that read each other, and
+    names that are taken.
     """
     check_id(group, "group")
     if not queries:
@@ -123,6 +131,7 @@ def compiled(group: str, queries: Sequence[ViewQuery]) -> ViewProgram:
         check_topic(view_topic(group, name))
     with connected(EXTRA, threads=1) as connection:
         functions = _functions(connection)
+        _check_functions(connection, calls)
         found = {query.name: _parsed_view(connection, query) for query in queries}
         own = {name.lower(): name for name in (*found, CLOCK)}
         tables = {
@@ -156,7 +165,7 @@ def compiled(group: str, queries: Sequence[ViewQuery]) -> ViewProgram:
         )
         for name in order
     )
-    return ViewProgram(group, tuple(views))
+    return ViewProgram(group, tuple(views), tuple(calls))
 
 
 def _tables(query: object) -> set[str]:
@@ -205,6 +214,16 @@ def _functions(connection: Connection) -> Functions:
             if stability in ("VOLATILE", "CONSISTENT_WITHIN_QUERY")
         ),
     )
+
+
+def _check_functions(connection: Connection, calls: Sequence[ViewFunction]) -> None:
+    """Raise InvalidConfig for a function with the name of one of DuckDB."""
+    rows = connection.execute("select distinct lower(function_name) from duckdb_functions()")
+    taken = {name for (name,) in rows.fetchall()}
+    for name in (call.signature.name for call in calls):
+        if name.lower() in taken:
+            reason = f"DuckDB has a function {name!r} already: give that of the views another name"
+            raise InvalidConfig(reason, key=name)
 
 
 def _in_order(reads: Mapping[str, Sequence[str]]) -> list[str]:

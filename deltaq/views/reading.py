@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -14,6 +14,7 @@ from deltaq.store import Store
 from deltaq.topic import Topic
 from deltaq.transactions.cut import cut
 from deltaq.views.engine import ViewEngine, engine
+from deltaq.views.functions import ViewFunction, matched
 from deltaq.views.holding import HISTORY, is_kept
 from deltaq.views.inputs import CUT_TIMEOUT_S, Inputs
 from deltaq.views.program import ViewProgram, compiled, ticks_topic, view_topic
@@ -45,6 +46,7 @@ class ViewCut:
     _clock: Clock
     _group: str
     _tick: Tick
+    _functions: tuple[ViewFunction, ...] = ()
 
     def __enter__(self) -> ViewCut:
         return self
@@ -105,7 +107,7 @@ class ViewCut:
     @contextmanager
     def at_cut(self) -> Iterator[tuple[ViewEngine, ViewProgram]]:
         """An engine with the inputs at the cut."""
-        program = program_of(self._store, self._clock, self._group, self._tick)
+        program = program_of(self._store, self._clock, self._group, self._tick, self._functions)
         inputs = Inputs.of(program, self._store, self._clock)
         with engine(program) as found:
             forms = inputs.forms()
@@ -149,8 +151,16 @@ class ViewCut:
         return KafkaException(KafkaError(KafkaError.OFFSET_OUT_OF_RANGE, reason))
 
 
-def opened(store: Store, clock: Clock, group: str, number: int | None) -> ViewCut:
-    """The cut of a tick, which is published in all of its topics. Raises as `Views.read`."""
+def opened(
+    store: Store,
+    clock: Clock,
+    group: str,
+    number: int | None,
+    functions: Iterable[ViewFunction] = (),
+) -> ViewCut:
+    """The cut of a tick, which is published in all of its topics. `functions` are those that this
+    process has. Raises as `Views.read`.
+    """
     last = last_tick(store, group, clock)
     if last is None:
         reason = f"the group of views {group!r} has no tick yet: run it first"
@@ -162,7 +172,7 @@ def opened(store: Store, clock: Clock, group: str, number: int | None) -> ViewCu
         reason = f"tick {wanted} of {group!r} is not kept: it has {oldest} to {last.number}"
         raise InvalidConfig(reason, key="at")
     publish(store, clock, group, tick)
-    return ViewCut(store, clock, group, tick)
+    return ViewCut(store, clock, group, tick, tuple(functions))
 
 
 def publish(store: Store, clock: Clock, group: str, tick: Tick) -> None:
@@ -176,9 +186,13 @@ def publish(store: Store, clock: Clock, group: str, tick: Tick) -> None:
         cut([ticks_topic(group), *topics], store=store, clock=clock, timeout=CUT_TIMEOUT_S)
 
 
-def program_of(store: Store, clock: Clock, group: str, tick: Tick) -> ViewProgram:
-    """The program of a tick. Raises InvalidConfig if it is not kept."""
+def program_of(
+    store: Store, clock: Clock, group: str, tick: Tick, functions: Iterable[ViewFunction] = ()
+) -> ViewProgram:
+    """The program of a tick. `functions` are those that this process has: others raise when they
+    are called. Raises InvalidConfig if it is not kept.
+    """
     said = tick if tick.queries else tick_at(store, group, clock, tick.program_at)
     if said is None or not said.queries:
         raise InvalidConfig(f"the SQL of tick {tick.number} of {group!r} is not kept", key=group)
-    return compiled(group, said.queries)
+    return compiled(group, said.queries, matched(group, said.functions, functions))

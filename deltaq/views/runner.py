@@ -312,6 +312,7 @@ class GroupRunner:
             cut.inputs,
             written,
             () if is_said else self._queries,
+            () if is_said else tuple(of.signature for of in self._program.functions),
         )
 
     def _publish(self, tick: Tick, records: Mapping[str, ViewRecords]) -> None:

@@ -8,7 +8,7 @@ the rows of the views, so the last tick of the topic is the truth about the grou
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 from deltaq.clock import Clock
@@ -17,6 +17,7 @@ from deltaq.serde.json_text import compact_json, strict_json
 from deltaq.store import Store
 from deltaq.tools.positions import Last, offset_ranges
 from deltaq.topic import Topic
+from deltaq.views.functions import FunctionSignature
 from deltaq.views.program import ViewQuery, ticks_topic
 
 KEPT = 10_000
@@ -48,7 +49,7 @@ class Tick:
     """A tick; the first one has number 1. `time_ms` is when its cut was chosen.
 
     `program` is the digest of the program. Its queries are in the tick `program_at`: only ticks
-    with another program than the one before have `queries`, and one in many.
+    with another program than the one before have `queries` and `functions`, and one in many.
     """
 
     number: int
@@ -58,6 +59,7 @@ class Tick:
     inputs: Mapping[str, InputCut]
     views: Mapping[str, ViewOffsets]
     queries: tuple[ViewQuery, ...] = ()
+    functions: tuple[FunctionSignature, ...] = ()
 
     @property
     def key(self) -> bytes:
@@ -83,6 +85,8 @@ class Tick:
         }
         if self.queries:
             body["queries"] = [[query.name, query.sql, query.key] for query in self.queries]
+        if self.functions:
+            body["functions"] = [list(astuple(function)) for function in self.functions]
         return compact_json(body).encode()
 
 
@@ -100,6 +104,7 @@ def tick_of(value: bytes, topic: str) -> Tick:
             {name: _input(found) for name, found in body["inputs"].items()},
             {name: _written(found) for name, found in body["views"].items()},
             tuple(map(_query, body.get("queries", []))),
+            tuple(map(_function, body.get("functions", []))),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Corrupt(f"a tick cannot be parsed: {error}", path=topic) from error
@@ -119,6 +124,11 @@ def _written(found: Any) -> ViewOffsets:
 def _query(found: Any) -> ViewQuery:
     name, sql, key = found
     return ViewQuery(str(name), str(sql), None if key is None else tuple(map(str, key)))
+
+
+def _function(found: Any) -> FunctionSignature:
+    name, parameters, returns, source = found
+    return FunctionSignature(str(name), tuple(map(str, parameters)), str(returns), str(source))
 
 
 def last_tick(store: Store, group: str, clock: Clock) -> Tick | None:

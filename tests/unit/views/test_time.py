@@ -74,6 +74,7 @@ SHAPES = [
     "select e.k, {now} as t, count(*) as c from events e group by e.k",
     "select e.k, {now} - e.ts as age from events e where e.n > 0",
     "select e.k, u.t from events e, unnest([e.ts, {now}]) as u(t) where u.t <= {now}",
+    "select u.t, {now} as time from events e, unnest([e.ts, {now}]) as u(t)",
     "select date_trunc('minute', {now}) as m, count(*) as c from events e group by 1",
     "select e.k, e.n, rank() over (partition by e.k order by e.ts > {now}) as r from events e",
     "select k from (select e.k as k, e.ts as ts from events e where {where}) where ts < {now}",

@@ -7,7 +7,7 @@ Modules:
 * `query`, `program`: what tells the rows of a view apart, and why its SQL has no single right
   result, as pure functions; the views of a group in their order
 * `engine`, `inputs`: the views in DuckDB, in full or by rules; the topics that they read, at a cut
-* `functions`: Python functions that the SQL calls
+* `functions`, `operators`: Python functions that the SQL calls; SQL that is written by methods
 * `tick_clock`: the one time of a tick, which views read
 * `rules`, `planning`, `planning_time`, `incremental`: how rows change with what they are made from;
   the SQL of a view as rules, and the time in it; such a view at work
@@ -26,7 +26,18 @@ from deltaq.views.checking import ViewMismatch
 from deltaq.views.explaining import ViewRules
 from deltaq.views.following import ViewChange
 from deltaq.views.group import Views
+from deltaq.views.operators import Selection, source
 from deltaq.views.reading import ViewCut, ViewRows
 from deltaq.views.ticks import Tick
 
-__all__ = ["Tick", "ViewChange", "ViewCut", "ViewMismatch", "ViewRows", "ViewRules", "Views"]
+__all__ = [
+    "Selection",
+    "Tick",
+    "ViewChange",
+    "ViewCut",
+    "ViewMismatch",
+    "ViewRows",
+    "ViewRules",
+    "Views",
+    "source",
+]

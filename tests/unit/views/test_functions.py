@@ -15,7 +15,7 @@ from deltaq import Producer, Topic
 from deltaq.errors import InvalidConfig
 from deltaq.store import forget_memory_store
 from deltaq.views import Views
-from deltaq.views.functions import FunctionSignature, view_function
+from deltaq.views.functions import FunctionSignature, named_failure, view_function
 from deltaq.views.modes import Mode
 from deltaq.views.runner import GroupRunner
 
@@ -254,7 +254,7 @@ def test_a_function_without_source_is_refused():
         Views("g", ROOT).function(there["made"])
 
 
-def test_the_names_of_functions_are_told_apart_by_more_than_case():
+def test_the_names_of_functions_differ_by_more_than_case():
     views = scored()
     with pytest.raises(InvalidConfig, match="two functions named 'Score'"):
         views.function(score, name="Score")
@@ -322,6 +322,15 @@ def test_what_is_wrong_with_other_views_is_no_error_of_a_function():
         views.run(until="now")
 
 
+def test_an_earlier_failure_is_not_that_of_another_error():
+    failures = ["function 'score' fails"]
+    with (
+        pytest.raises(InvalidConfig, match="another"),
+        named_failure(failures, "view 'v': ", "v"),
+    ):
+        raise InvalidConfig("another", key="w")
+
+
 # --- programs and other processes ---
 
 
@@ -378,7 +387,7 @@ def test_a_function_that_is_not_deterministic_is_found_by_check():
     assert [found.view for found in views.check()] == ["v"]
 
 
-def test_another_process_reads_the_rows_and_is_told_which_function_it_lacks():
+def test_another_process_reads_the_rows_and_hears_which_function_it_lacks():
     views = scored()
     write((1, "abc", 1))
     views.run(until="now")

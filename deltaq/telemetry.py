@@ -7,7 +7,7 @@ OpenTelemetry is known only here. Without an SDK, all of this does nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from opentelemetry import propagate, trace
@@ -17,7 +17,14 @@ from opentelemetry.propagators.textmap import Getter
 from opentelemetry.trace import Span, SpanKind
 
 from deltaq.message import Message
-from deltaq.metrics import METRICS, ObservedConsumer, consumer_samples, listening
+from deltaq.metrics import (
+    METRICS,
+    ObservedConsumer,
+    ObservedViews,
+    consumer_samples,
+    listening,
+    view_samples,
+)
 from deltaq.metrics.events import Counter, Event, Gauge, Histogram, Metric
 from deltaq.version import __version__
 
@@ -47,10 +54,12 @@ def otel_name(metric: Metric) -> str:
 
 @contextmanager
 def export_metrics(
-    *consumers: ObservedConsumer, provider: MeterProvider | None = None
+    *consumers: ObservedConsumer,
+    views: Sequence[ObservedViews] = (),
+    provider: MeterProvider | None = None,
 ) -> Iterator[None]:
     """Hand the metrics of all clients in this process to OpenTelemetry until the end of the block,
-    and the gauges of these consumers. `provider` is the global one by default.
+    and the gauges of these consumers and groups of views. `provider` is the global one by default.
     """
     meter = get_meter("deltaq", __version__, provider)
     instruments = {}
@@ -76,11 +85,13 @@ def export_metrics(
 
     def observed(gauge: Gauge) -> Iterator[Observation]:
         if not is_over:
-            for sample in consumer_samples(*consumers):
+            for sample in (*consumer_samples(*consumers), *view_samples(*views)):
                 if sample.metric is gauge and isinstance(sample.value, int | float):
                     yield Observation(sample.value, _attributes(gauge, sample.labels))
 
-    for gauge in (metric for metric in METRICS if isinstance(metric, Gauge) and consumers):
+    for gauge in (
+        metric for metric in METRICS if isinstance(metric, Gauge) and (consumers or views)
+    ):
 
         def observe(_: CallbackOptions, gauge: Gauge = gauge) -> Iterable[Observation]:
             return observed(gauge)

@@ -114,8 +114,11 @@ def _names(found: list[str] | None) -> str:
 
 @_VERBS.add("describe")
 def describe_views(session: CliSession, group: Group) -> None:
-    """Describe a group of views: what each view reads, its rows, and the offsets of the inputs."""
+    """Describe a group of views: what each view reads, how the last tick has evaluated it, and the
+    offsets of the inputs.
+    """
     from deltaq.views.listing import lags  # noqa: PLC0415 - as above
+    from deltaq.views.modes import mode_text  # noqa: PLC0415 - as above
     from deltaq.views.program import key_text, view_topic  # noqa: PLC0415 - as above
     from deltaq.views.reading import opened, program_of  # noqa: PLC0415 - as above
 
@@ -128,6 +131,7 @@ def describe_views(session: CliSession, group: Group) -> None:
             "topic": view_topic(group, view.name),
             "key": None if view.key is None else [*view.key],
             "reads": [*view.reads],
+            "mode": mode_text(by_rules=view.name in cut.published.ruled),
             "sql": view.sql,
         }
         for view in program.views
@@ -144,7 +148,13 @@ def describe_views(session: CliSession, group: Group) -> None:
         [("group", group), ("tick", str(cut.tick)), ("age", as_age(int(cut.age * 1000)))]
     )
     session.out.line()
-    columns = [Column("view"), Column("topic"), Column("key", key_text), Column("reads", _names)]
+    columns = [
+        Column("view"),
+        Column("topic"),
+        Column("key", key_text),
+        Column("reads", _names),
+        Column("mode"),
+    ]
     session.out.rows(columns, views)
     session.out.line()
     session.out.rows(

@@ -15,6 +15,7 @@ from deltaq.tools.duckdb_tables import topic_of
 from deltaq.units import as_size, as_text
 from deltaq.views.checking import mismatches_at
 from deltaq.views.listing import groups, lags
+from deltaq.views.modes import mode_text
 from deltaq.views.program import ViewProgram, key_text, view_topic
 from deltaq.views.reading import ViewCut
 from deltaq.views.ticks import Tick, last_tick
@@ -85,14 +86,15 @@ class ShownMismatch:
 
 @dataclass(frozen=True, slots=True)
 class ShownView:
-    """A view of a group: its topic, what tells its rows apart, and the topics and views that it
-    reads.
+    """A view of a group: its topic, what tells its rows apart, the topics and views that it reads,
+    and how the last tick has evaluated it.
     """
 
     name: str
     topic: str
     key: str
     reads: Sequence[str]
+    mode: str
     sql: str
 
 
@@ -135,6 +137,7 @@ def views_of(program: ViewProgram, tick: Tick) -> list[ShownView]:
             view_topic(program.group, view.name),
             key_text(view.key),
             [topics.get(name, name) for name in view.reads],
+            mode_text(by_rules=view.name in tick.ruled),
             view.sql,
         )
         for view in program.views

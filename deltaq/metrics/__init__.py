@@ -8,8 +8,8 @@ with listening(totals):
 Modules:
 
 * `events`, `catalogue`: what clients count, for listeners of the process; all metrics
-* `totals`, `consumers`, `prometheus`: adding it up, the gauges of consumers, and both as text for
-  Prometheus
+* `totals`, `consumers`, `view_groups`, `prometheus`: adding it up, the gauges of consumers and of
+  groups of SQL views, and all of them as text for Prometheus
 """
 
 from __future__ import annotations
@@ -42,7 +42,11 @@ from deltaq.metrics.catalogue import (
     TRANSACTIONS,
     TRANSACTIONS_PUBLISHED,
     UNKNOWN_OUTCOMES,
+    VIEW_BEHIND,
+    VIEW_LAG,
+    VIEW_MODE,
     VIEW_ROWS,
+    VIEW_STATE,
     VIEW_TICK_LATENCY,
 )
 from deltaq.metrics.consumers import ObservedConsumer, consumer_samples
@@ -58,6 +62,7 @@ from deltaq.metrics.events import (
 )
 from deltaq.metrics.prometheus import CONTENT_TYPE, prometheus_text
 from deltaq.metrics.totals import Distribution, Sample, Totals
+from deltaq.metrics.view_groups import ObservedViews, view_samples
 
 __all__ = [
     "BYTES_CONSUMED",
@@ -88,7 +93,11 @@ __all__ = [
     "TRANSACTIONS_PUBLISHED",
     "TRANSACTION_LATENCY",
     "UNKNOWN_OUTCOMES",
+    "VIEW_BEHIND",
+    "VIEW_LAG",
+    "VIEW_MODE",
     "VIEW_ROWS",
+    "VIEW_STATE",
     "VIEW_TICK_LATENCY",
     "Counter",
     "Distribution",
@@ -98,10 +107,12 @@ __all__ = [
     "Listener",
     "Metric",
     "ObservedConsumer",
+    "ObservedViews",
     "Sample",
     "Total",
     "Totals",
     "consumer_samples",
     "listening",
     "prometheus_text",
+    "view_samples",
 ]

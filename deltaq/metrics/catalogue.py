@@ -220,6 +220,33 @@ LAST_HEARTBEAT = Gauge(
     labels=("group",),
 )
 
+# --- the same, of groups of SQL views ---
+
+VIEW_BEHIND = Gauge(
+    "deltaq_views_behind_seconds",
+    "seconds",
+    "The time since the views of a group had all records of their inputs.",
+    labels=("group",),
+)
+VIEW_LAG = Gauge(
+    "deltaq_views_records_lag",
+    "records",
+    "The records of an input that the views do not have, as far as the runner has looked.",
+    labels=("group", "topic"),
+)
+VIEW_MODE = Gauge(
+    "deltaq_views_mode",
+    "mode",
+    "1 for a view that is evaluated by rules, 0 for one in full.",
+    labels=("group", "view"),
+)
+VIEW_STATE = Gauge(
+    "deltaq_views_state_rows",
+    "rows",
+    "The rows that the rules of a view keep.",
+    labels=("group", "view"),
+)
+
 METRICS: tuple[Metric, ...] = tuple(
     value for value in list(globals().values()) if isinstance(value, Metric)
 )

@@ -15,7 +15,8 @@ Modules:
 * `checkpoints`: such state in the root, from which a new runner goes on
 * `modes`, `explaining`: when a view is evaluated by rules, and why not
 * `ticks`, `tables`: what each tick has published; the topics of the views
-* `runner`, `holding`: evaluates and publishes, tick after tick; what maintenance keeps for it
+* `runner`, `holding`, `health`: evaluates and publishes, tick after tick; what maintenance keeps
+  for it; how far it is
 * `reading`, `following`, `checking`: a cut for readers; the changes of a view; the proof
 * `listing`: the groups of a root, their lag, their graph, and their end
 """
@@ -26,6 +27,7 @@ from deltaq.views.checking import ViewMismatch
 from deltaq.views.explaining import ViewRules
 from deltaq.views.following import ViewChange
 from deltaq.views.group import Views
+from deltaq.views.health import ViewsHealth
 from deltaq.views.operators import Selection, source
 from deltaq.views.reading import ViewCut, ViewRows
 from deltaq.views.ticks import Tick
@@ -39,5 +41,6 @@ __all__ = [
     "ViewRows",
     "ViewRules",
     "Views",
+    "ViewsHealth",
     "source",
 ]

@@ -326,6 +326,15 @@ class ViewEngine:
         ruled = self._rules.get(view)
         return () if ruled is None else ruled.plan.described()
 
+    def by_rules(self) -> dict[str, bool]:
+        """Of each view, whether it is evaluated by rules."""
+        return {name: mode.by_rules for name, mode in self.modes.items()}
+
+    def state_rows(self) -> dict[str, int]:
+        """By view the rows that its rules keep."""
+        found = {name: self._rules.get(name) for name in self.modes}
+        return {name: 0 if ruled is None else ruled.state_rows for name, ruled in found.items()}
+
     # --- checkpoints ---
 
     def saved(self) -> dict[str, SavedView]:
@@ -339,8 +348,9 @@ class ViewEngine:
         `fill` raise.
         """
         for view in self._program.views:
-            self._evaluate_in_full(view, "table")
-            self._keep(view)
+            with self._about(view):
+                self._evaluate_in_full(view, "table")
+                self._keep(view)
         for view in self._program.views:
             if view.name in views and self.modes[view.name].may_resume:
                 self._begin_rules(view)
@@ -353,8 +363,9 @@ class ViewEngine:
         self._rules.is_noting = True
         for view in self._program.views:
             if not self.modes[view.name].by_rules:
-                self._evaluate_in_full(view, "table")
-                self._keep(view)
+                with self._about(view):
+                    self._evaluate_in_full(view, "table")
+                    self._keep(view)
         return True
 
     def accept(self) -> None:

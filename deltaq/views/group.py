@@ -19,6 +19,7 @@ from deltaq.views.engine import StateLimits
 from deltaq.views.explaining import ViewRules, explained
 from deltaq.views.following import ViewChange, followed
 from deltaq.views.functions import ViewFunction, view_function
+from deltaq.views.health import RunnerProgress, ViewsHealth
 from deltaq.views.listing import delete
 from deltaq.views.modes import MODES, Mode
 from deltaq.views.program import ViewProgram, ViewQuery, compiled
@@ -61,6 +62,7 @@ class Views:
         self._queries: dict[str, ViewQuery] = {}
         self._modes: dict[str, Mode] = {}
         self._functions: dict[str, ViewFunction] = {}
+        self._progress = RunnerProgress()
         self._program: ViewProgram | None = None
 
     @classmethod
@@ -193,6 +195,7 @@ class Views:
                 modes=self._modes,
                 moves_with_retention=retract_on_retention,
                 limits=limits,
+                progress=self._progress,
             )
 
         if until == "now":
@@ -227,6 +230,12 @@ class Views:
             raise error
         _log.warning("no tick of %r: %s", self.group, error.error.str())
         self._clock.sleep(every)
+
+    def health(self) -> ViewsHealth:
+        """How far `run` of this object is; may be called in another thread. Does not ask the
+        store.
+        """
+        return self._progress.health(self.group, self._clock.time_ms())
 
     # --- reading ---
 

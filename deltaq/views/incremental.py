@@ -129,6 +129,11 @@ class RuledView:
             if rows.table.reads & live:
                 rows.grow()
 
+    @property
+    def state_rows(self) -> int:
+        """The rows in the tables of state."""
+        return sum(map(len, self.states.values()))
+
     def forget_changes(self) -> None:
         """Empty the tables of changes, which else the next `evaluate` does."""
         for name in [*self._filled]:

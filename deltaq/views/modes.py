@@ -22,6 +22,11 @@ TRIAL_TICKS = 8
 """Ticks after which a trial of rules ends."""
 
 
+def mode_text(*, by_rules: bool) -> str:
+    """How a view is evaluated, for people."""
+    return "by rules" if by_rules else "in full"
+
+
 @dataclass(eq=False)
 class ViewMode:
     """The mode of one view. `refused` says why it has no rules."""

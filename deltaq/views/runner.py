@@ -17,6 +17,7 @@ from deltaq.store import Store
 from deltaq.topic import Topic
 from deltaq.views.checkpoints import Checkpoints, RowsMissing
 from deltaq.views.engine import StateLimits, ViewEngine, engine
+from deltaq.views.health import RunnerProgress
 from deltaq.views.holding import GroupHolds
 from deltaq.views.inputs import ChosenCut, InputForm, Inputs
 from deltaq.views.modes import Mode
@@ -78,8 +79,10 @@ class GroupRunner:
         modes: Mapping[str, Mode],
         moves_with_retention: bool,
         limits: StateLimits | None = None,
+        progress: RunnerProgress | None = None,
     ) -> None:
         self._program = program
+        self._progress = progress or RunnerProgress()
         self._modes = modes
         self._queries = queries
         self._store = store
@@ -152,7 +155,9 @@ class GroupRunner:
         """
         last, steps = self._last, _TickTimer(self._program.group, self._clock)
         cut = self._inputs.choose(last, moves_with_retention=self._moves)
+        self._progress.looked(last, cut.inputs)
         if last is not None and not self._is_due(last, cut):
+            self._progress.is_current(cut.time_ms)
             self._holds.follow(last)
             return None
         steps.ended("cut")
@@ -169,7 +174,7 @@ class GroupRunner:
             for view in self._program.views
         }
         steps.ended("evaluate")
-        tick = self._tick(number, cut, written_after(before, records))
+        tick = self._tick(number, cut, written_after(before, records), views.by_rules())
         self._publish(tick, records)
         steps.ended("publish")
         self._last, self._published_at = tick, self._clock.monotonic()
@@ -179,6 +184,9 @@ class GroupRunner:
             self._forget()
             raise
         self._is_compared = True
+        self._progress.is_current(tick.time_ms)
+        self._progress.by_rules = views.by_rules()
+        self._progress.state_rows = views.state_rows()
         self._holds.follow(tick)
         if self._checkpoints.is_due(tick):
             self._save()
@@ -299,7 +307,13 @@ class GroupRunner:
 
     # --- publication ---
 
-    def _tick(self, number: int, cut: ChosenCut, written: Mapping[str, ViewOffsets]) -> Tick:
+    def _tick(
+        self,
+        number: int,
+        cut: ChosenCut,
+        written: Mapping[str, ViewOffsets],
+        by_rules: Mapping[str, bool],
+    ) -> Tick:
         last, digest = self._last, self._program.digest
         is_said = (
             last is not None and last.program == digest and number - last.program_at < KEPT // 2
@@ -313,6 +327,7 @@ class GroupRunner:
             written,
             () if is_said else self._queries,
             () if is_said else tuple(of.signature for of in self._program.functions),
+            tuple(name for name, is_ruled in by_rules.items() if is_ruled),
         )
 
     def _publish(self, tick: Tick, records: Mapping[str, ViewRecords]) -> None:

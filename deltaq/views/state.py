@@ -96,6 +96,9 @@ class StateRows:
     is_storable: bool = False
     _keys: tuple[str, ...] = ()
 
+    def __len__(self) -> int:
+        return self._rows + sum(map(len, self.runs))
+
     def build(self) -> None:
         """Make the rows that are there."""
         self._rows = self._asked = filled(self.connection, self.table.name, self.table.build)

@@ -50,6 +50,7 @@ class Tick:
 
     `program` is the digest of the program. Its queries are in the tick `program_at`: only ticks
     with another program than the one before have `queries` and `functions`, and one in many.
+    `ruled` are the views that were evaluated by rules.
     """
 
     number: int
@@ -60,6 +61,7 @@ class Tick:
     views: Mapping[str, ViewOffsets]
     queries: tuple[ViewQuery, ...] = ()
     functions: tuple[FunctionSignature, ...] = ()
+    ruled: tuple[str, ...] = ()
 
     @property
     def key(self) -> bytes:
@@ -87,6 +89,8 @@ class Tick:
             body["queries"] = [[query.name, query.sql, query.key] for query in self.queries]
         if self.functions:
             body["functions"] = [list(astuple(function)) for function in self.functions]
+        if self.ruled:
+            body["ruled"] = self.ruled
         return compact_json(body).encode()
 
 
@@ -105,6 +109,7 @@ def tick_of(value: bytes, topic: str) -> Tick:
             {name: _written(found) for name, found in body["views"].items()},
             tuple(map(_query, body.get("queries", []))),
             tuple(map(_function, body.get("functions", []))),
+            tuple(map(str, body.get("ruled", []))),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Corrupt(f"a tick cannot be parsed: {error}", path=topic) from error

@@ -71,11 +71,12 @@ def test_groups_are_listed_and_described(deltaq: Shell, folder: Path):
         "topic": "all.totals",
         "key": ["shop"],
         "reads": ["sales"],
+        "mode": "in full",
         "sql": TOTALS,
     }
     assert described["inputs"] == [{"input": "sales", "partition": 0, "offset": 0, "lag": 2}]
     shown = deltaq("views describe all").output
-    assert "all_of_them  all.all_of_them  one row  totals" in shown
+    assert "all_of_them  all.all_of_them  one row  totals  in full" in shown
     assert deltaq("views graph all").output.splitlines() == [
         "graph LR",
         '  t0[("sales")]',

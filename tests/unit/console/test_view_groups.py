@@ -18,6 +18,7 @@ from deltaq.console import view_groups
 from deltaq.console.app import Console
 from deltaq.console.graphs import LABEL_CHARS, GraphBox, view_graph
 from deltaq.console.pages import SLOW, view_check, view_group
+from deltaq.console.view_groups import views_of
 from deltaq.store import open_store
 from deltaq.testing import Fault, FaultyStore, Rule
 from deltaq.views import Views
@@ -121,9 +122,9 @@ def test_a_group_is_shown_with_its_graph_and_its_sql(asked: TestClient, group: V
     assert re.search(
         r"Inputs Topic Lag Up to offset, by partition sales 1 0: \d, 1: \d Views", text
     )
-    assert f"totals shops.totals shop sales {TOTALS}" in text
-    assert "all_of_them shops.all_of_them one row totals select" in text
-    assert "large shops.large none: a changelog sales select" in text
+    assert f"totals shops.totals shop sales in full {TOTALS}" in text
+    assert "all_of_them shops.all_of_them one row totals in full select" in text
+    assert "large shops.large none: a changelog sales in full select" in text
     links = re.findall(r'<a href="([^"]*)"(?: class="view")?><title>', page.text)
     assert sorted(links) == [
         "/roots/0/topics/sales",
@@ -135,6 +136,17 @@ def test_a_group_is_shown_with_its_graph_and_its_sql(asked: TestClient, group: V
     assert "equal their SQL" not in text
     for name in ("none", "%3Cscript%3E", "a%20b", "n" * 300):
         assert asked.get(f"/roots/0/views/{name}").status_code in (404, 400), name
+
+
+def test_a_page_says_how_the_last_tick_has_evaluated_each_view(group: Views) -> None:
+    tick = group.last_tick()
+    assert tick is not None
+    shown = views_of(group.program, replace(tick, ruled=("totals",)))
+    assert {view.name: view.mode for view in shown} == {
+        "totals": "by rules",
+        "all_of_them": "in full",
+        "large": "in full",
+    }
 
 
 def test_a_topic_that_the_sql_names_in_other_letters_is_linked_by_its_name(

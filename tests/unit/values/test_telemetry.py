@@ -84,6 +84,23 @@ def test_the_sdk_gets_what_clients_count(memory_root: str) -> None:
     assert points(reader)["deltaq.consumer.missing_files"] == [(of_topic, 1)]
 
 
+def test_the_sdk_gets_the_gauges_of_views() -> None:
+    reader = InMemoryMetricReader()
+    health = SimpleNamespace(
+        group="g", behind_s=2.5, lag={"t": 7}, by_rules={"v": True}, state_rows={"v": 3}
+    )
+    views = SimpleNamespace(health=lambda: health)
+    with telemetry.export_metrics(views=[views], provider=MeterProvider([reader])):
+        found = points(reader)
+    of_group = {"messaging.system": "deltaq", "messaging.consumer.group.name": "g"}
+    of_view = {**of_group, "deltaq.view": "v"}
+    assert found["deltaq.views.behind"] == [(of_group, 2.5)]
+    assert found["deltaq.views.mode"] == [(of_view, 1)]
+    assert found["deltaq.views.state_rows"] == [(of_view, 3)]
+    lag = {**of_group, "messaging.destination.name": "t"}
+    assert found["deltaq.views.records_lag"] == [(lag, 7)]
+
+
 def test_consumers_are_asked_no_more_after_a_block_that_failed():
     reader, asked = InMemoryMetricReader(), []
     consumer = SimpleNamespace(health=lambda: asked.append(1))

@@ -19,6 +19,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from deltaq import InvalidValue, Producer
+from deltaq.views import Views
 from examples.shop import jobs
 from examples.shop.check import COMPARISONS, BatchCheck
 from examples.shop.generator import write_products
@@ -56,6 +57,7 @@ MESSAGES = [
     for m in sales(Random(7), OPENED, HABITS)
 ]
 HALF = len(MESSAGES) // 2
+VIEWS = Path(__file__).parents[2] / "examples/shop/views"
 SOLD = purchases(MESSAGES)
 
 
@@ -276,6 +278,27 @@ def test_the_dead_letters_say_where_the_message_is(shop: Shop) -> None:
     for row in shop.table(DEAD_LETTERS):
         of = dict(headers(row))
         assert places[int(of["partition"]), int(of["offset"])] == row["value"]
+
+
+@pytest.mark.parametrize("topic", [ENRICHED, DEAD_LETTERS, RUNNING_TOTALS, WINDOWS])
+def test_the_views_of_the_shop_have_the_rows_that_spark_has_written(
+    shop: Shop, tmp_path: Path, topic: str
+) -> None:
+    root = str(shutil.copytree(shop.root, tmp_path / "root"))
+    views = Views.from_folder(VIEWS, root, group="shop")
+    views.run(until="now")
+    found = views.read()[topic].to_arrow()
+    if topic == DEAD_LETTERS:
+        columns, written = (
+            ["value", "sent"],
+            [(row["value"], row["_timestamp"]) for row in shop.table(topic)],
+        )
+    else:
+        by_spark = shop.table(topic) if topic == ENRICHED else shop.newest(topic)
+        columns = [name for name in by_spark[0] if not name.startswith("_")]
+        written = [tuple(row[name] for name in columns) for row in by_spark]
+    rows = [tuple(row.values()) for row in found.select(columns).to_pylist()]
+    assert sorted(rows, key=repr) == sorted(written, key=repr)
 
 
 def test_the_batch_has_the_25_products_with_the_highest_sales(

@@ -38,6 +38,11 @@ _log = logging.getLogger("deltaq.views")
 _BEFORE = "before"
 """The schema of DuckDB with what views in full had at the last tick."""
 
+DELETED = "_deleted"
+"""A column of records that are added, and of no input: which of them are tombstones. Without it,
+those are whose own columns are all null.
+"""
+
 _STORED = {
     "HUGEINT": "DECIMAL(38,0)",
     "UHUGEINT": "DECIMAL(38,0)",
@@ -146,7 +151,8 @@ class ViewEngine:
         """An input with these columns, without rows. Of a keyed input, the newest record of each
         key counts, and none if that is a tombstone.
         """
-        create(self._connection, now(name), columns, [])
+        own = pa.schema([column for column in columns if column.name != DELETED])
+        create(self._connection, now(name), own, [])
         self._types[name] = described(self._connection, now(name))
         if is_keyed:
             self._keyed.add(name)
@@ -158,19 +164,23 @@ class ViewEngine:
         if name in self._keyed:
             self._replace(name, columns, batches)
             return
+        own = ", ".join(map(quoted, self._types[name]))
         for source in sources(self._connection, columns, batches):
-            self._rules.note(name, f"select *, 1 from {source}")
+            self._rules.note(name, f"select {own}, 1 from {source}")
             if not self._rules.is_hidden(name):
-                self._connection.execute(f"insert into {now(name)} from {source}")
+                self._connection.execute(f"insert into {now(name)} select {own} from {source}")
 
     def _replace(self, name: str, columns: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
         """Put records in the place of those with the same keys."""
         create(self._connection, "_added", columns, batches, kind="temp table")
+        own = ", ".join(map(quoted, self._types[name]))
         values = [column for column in columns.names if not column.startswith("_")]
         is_there = " or ".join(f"{quoted(column)} is not null" for column in values)
+        if DELETED in columns.names:
+            is_there = f"not {DELETED}"
         newest = (
-            "select * from (select * from temp._added qualify row_number() over (partition by _key "
-            f"order by _offset desc) = 1) where {is_there}"
+            f"select {own} from (select * from temp._added qualify row_number() over (partition by "
+            f"_key order by _offset desc) = 1) where {is_there}"
         )
         if self._rules.is_hidden(name):
             self._rules.replace_newest(name, "temp._added", newest)

@@ -15,6 +15,13 @@ from deltaq.names import check_id
 from deltaq.root import open_root
 from deltaq.store import Store
 from deltaq.views.checking import ViewMismatch, mismatches
+from deltaq.views.declared import (
+    Columns,
+    DeclaredInput,
+    InputFormat,
+    OnError,
+    declared_input,
+)
 from deltaq.views.engine import StateLimits
 from deltaq.views.explaining import ViewRules, explained
 from deltaq.views.following import ViewChange, followed
@@ -57,6 +64,7 @@ class Views:
         self._store = store
         self._queries: dict[str, ViewQuery] = {}
         self._modes: dict[str, Mode] = {}
+        self._declared: dict[str, DeclaredInput] = {}
         self._program: ViewProgram | None = None
 
     @classmethod
@@ -70,8 +78,10 @@ class Views:
         clock: Clock = SYSTEM_CLOCK,
     ) -> Views:
         """The views of a folder: each file `name.sql` is the view `name`. First lines `-- key: a,
-        b` and `-- mode: full` are `key` and `mode` of `view`. The group has the name of the folder.
-        Raises InvalidConfig for a folder without such files, and as `view`.
+        b` and `-- mode: full` are `key` and `mode` of `view`. Each file `topic.input` has the
+        columns of `input`, after first lines such as `-- format: avro` and `-- on_error: skip`. The
+        group has the name of the folder. Raises InvalidConfig for a folder without views, and as
+        `view` and `input`.
         """
         path = Path(folder)
         files = sorted(path.glob("*.sql"))
@@ -80,7 +90,10 @@ class Views:
         views = cls(group or path.resolve().name, root, store=store, clock=clock)
         for file in files:
             text = file.read_text()
-            views.view(file.stem, text, **_options_in(text))
+            views.view(file.stem, text, **_options_in(text, ("key", "mode"))[0])
+        for file in sorted(path.glob("*.input")):
+            options, columns = _options_in(file.read_text(), ("format", "on_error"))
+            views.input(file.stem, columns or None, **options)
         return views
 
     def view(
@@ -112,6 +125,33 @@ class Views:
         self._modes[name] = mode
         self._program = None
 
+    def input(
+        self,
+        name: str,
+        columns: Columns | None = None,
+        *,
+        format: InputFormat = "json",  # noqa: A002 - the word that SQL engines use
+        on_error: OnError = "refuse",
+    ) -> None:
+        """Declare what the values of the topic `name`, which are bytes, stand for: objects with
+        these fields, which its SQL has as columns. Other fields are passed over, and one that a
+        value lacks is null.
+
+        `columns` are text with DuckDB's types, such as "account VARCHAR NOT NULL, amount
+        DECIMAL(18,2)", a mapping of names to types, an Arrow schema, or a pydantic model, of which
+        the columns count. Values are JSON, or with `format` those of the schema registry: `avro`,
+        `json_schema`, `protobuf`. Those have the columns of all versions of the subject
+        `<topic>-value`, if none are given.
+
+        A record that does not fit stops the runner; with `on_error="skip"` it is left out, each
+        time that it is read, with a warning in the log. Raises InvalidConfig.
+        """
+        if name in self._declared:
+            reason = f"the group {self.group!r} has two declarations of the input {name!r}"
+            raise InvalidConfig(reason, key=name)
+        self._declared[name] = declared_input(name, columns, format, on_error)
+        self._program = None
+
     @property
     def program(self) -> ViewProgram:
         """The views in an order in which each follows those that it reads.
@@ -120,7 +160,9 @@ class Views:
         right result, such as `now()`, `random()`, or a LIMIT over an order with equal rows.
         """
         if self._program is None:
-            self._program = compiled(self.group, tuple(self._queries.values()))
+            self._program = compiled(
+                self.group, tuple(self._queries.values()), tuple(self._declared.values())
+            )
         return self._program
 
     # --- running ---
@@ -246,13 +288,14 @@ class Views:
         return mismatches(self._store, self._clock, self.group)
 
 
-def _options_in(text: str) -> dict[str, Any]:
-    """The options that the first lines of a file name, such as `-- key: account`."""
+def _options_in(text: str, known: Sequence[str]) -> tuple[dict[str, Any], str]:
+    """The options that the first lines of a file name, such as `-- key: account`, and the rest."""
     found: dict[str, Any] = {}
-    for line in text.lstrip().splitlines():
+    lines = text.strip().splitlines()
+    for at, line in enumerate(lines):
         name, is_option, value = line.removeprefix("--").partition(":")
-        if not line.startswith("--") or not is_option or name.strip() not in ("key", "mode"):
-            break
+        if not line.startswith("--") or not is_option or name.strip() not in known:
+            return found, "\n".join(lines[at:])
         values = [part.strip() for part in value.split(",") if part.strip()]
         found[name.strip()] = values if name.strip() == "key" else value.strip()
-    return found
+    return found, ""

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+
+import pyarrow as pa
 
 from deltaq.clock import Clock
 from deltaq.errors import InvalidConfig, OffsetOutOfRange, UnknownTopic
 from deltaq.metadata import TopicDescription
+from deltaq.schema_registry import SchemaRegistryClient
 from deltaq.serde.schema import TopicSchema
 from deltaq.store import Store
 from deltaq.tools.duckdb_tables import rows_of, topic_of
+from deltaq.tools.positions import Ranges
 from deltaq.topic import Topic
 from deltaq.topics.listing import topic_names
 from deltaq.transactions.cut import cut
+from deltaq.views.declared import DeclaredInput
+from deltaq.views.decoding import decoded_rows
 from deltaq.views.engine import ViewEngine
 from deltaq.views.program import ViewProgram
+from deltaq.views.registry_inputs import registry_schema
 from deltaq.views.ticks import InputCut, Tick
 
 CUT_TIMEOUT_S = 60.0
@@ -30,10 +37,6 @@ class InputForm:
     schema: TopicSchema | None
     is_keyed: bool
 
-    @classmethod
-    def of(cls, topic: TopicDescription) -> InputForm:
-        return cls(topic.schema, "compact" in topic.settings.cleanup_policy)
-
 
 @dataclass(frozen=True, slots=True)
 class ChosenCut:
@@ -46,17 +49,22 @@ class ChosenCut:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """The topics that a program reads: by the name in its SQL, the topic."""
+    """The topics that a program reads: by the name in its SQL, the topic. `declared` are those with
+    declared columns, by topic.
+    """
 
     store: Store
     clock: Clock
     topics: Mapping[str, str]
+    declared: Mapping[str, DeclaredInput]
+    registry: SchemaRegistryClient
 
     @classmethod
     def of(cls, program: ViewProgram, store: Store, clock: Clock) -> Inputs:
         """Raises InvalidConfig for a table that is neither a view nor a topic, Unavailable."""
         there = topic_names(store)
         topics = {}
+        declared = {of.name: of for of in program.declared}
         for name in program.inputs:
             topic = topic_of(name, there)
             if topic is None:
@@ -67,7 +75,12 @@ class Inputs:
                     key=reader,
                 )
             topics[name] = topic
-        return cls(store, clock, topics)
+        for of in program.declared:
+            if of.name not in topics.values():
+                reason = f"input {of.name!r} is declared, and there is no topic of this name"
+                raise InvalidConfig(reason, key=of.name)
+        registry = SchemaRegistryClient({"url": store.url}, store=store, clock=clock)
+        return cls(store, clock, topics, declared, registry)
 
     def choose(self, last: Tick | None, *, moves_with_retention: bool) -> ChosenCut:
         """The newest cut that splits no transaction. It begins where the last one began; where the
@@ -89,7 +102,8 @@ class Inputs:
             now = InputCut(topic.topic_id, tuple(starts), tuple(ends[name].values()))
             before = None if last is None else last.inputs.get(name)
             found[name] = now if before is None else _after(name, before, now, moves_with_retention)
-            forms[name] = InputForm.of(topic)
+            # After the cut: the schemas of its records are in the registry by now.
+            forms[name] = self._form(topic)
         return ChosenCut(time_ms, found, forms)
 
     def ids(self) -> dict[str, str]:
@@ -97,13 +111,24 @@ class Inputs:
         return {name: self._topic(name).describe().topic_id for name in self.topics.values()}
 
     def forms(self) -> dict[str, InputForm]:
-        """The present forms of the topics. Raises UnknownTopic, Corrupt, Unavailable."""
-        return {name: InputForm.of(self._topic(name).describe()) for name in self.topics.values()}
+        """The present forms of the topics. Raises InvalidConfig for a declaration that does not fit
+        its topic, UnknownTopic, Corrupt, Unavailable.
+        """
+        return {name: self._form(self._topic(name).describe()) for name in self.topics.values()}
+
+    def _form(self, topic: TopicDescription) -> InputForm:
+        schema, declared = topic.schema, self.declared.get(topic.name)
+        if declared is not None:
+            if schema is not None:
+                reason = f"input {topic.name!r} is a typed topic, which has columns of its own"
+                raise InvalidConfig(f"{reason}: remove its declaration", key=topic.name)
+            schema = declared.schema or registry_schema(self.registry, declared)
+        return InputForm(schema, "compact" in topic.settings.cleanup_policy)
 
     def create(self, engine: ViewEngine, forms: Mapping[str, InputForm]) -> None:
         """Create the inputs without rows. Raises Corrupt, Unavailable."""
         for name, topic in self.topics.items():
-            columns, _ = rows_of(self._topic(topic), {})
+            columns, _ = self._rows(topic, {}, forms[topic])
             engine.create_input(name, columns, is_keyed=forms[topic].is_keyed)
 
     def load(
@@ -113,16 +138,27 @@ class Inputs:
         wanted: Mapping[str, InputCut],
         forms: Mapping[str, InputForm],
     ) -> None:
-        """Add to the engine what `wanted` has and `had` had not. Raises Corrupt, Unavailable."""
+        """Add to the engine what `wanted` has and `had` had not. Raises ValueDeserializationError
+        for a record that does not fit declared columns, Corrupt, Unavailable.
+        """
         for name, topic_name in self.topics.items():
             before, after = had.get(topic_name), wanted[topic_name]
             if before is None or before.ends != after.ends:
-                columns, batches = rows_of(self._topic(topic_name), _between(before, after))
+                form = forms[topic_name]
+                columns, batches = self._rows(topic_name, _between(before, after), form)
                 if before is None:
-                    engine.create_input(name, columns, is_keyed=forms[topic_name].is_keyed)
+                    engine.create_input(name, columns, is_keyed=form.is_keyed)
                 engine.add_rows(name, columns, batches)
             if before is not None and before.starts != after.starts[: len(before.starts)]:
                 engine.remove_before(name, after.starts)
+
+    def _rows(
+        self, name: str, ranges: Ranges, form: InputForm
+    ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        declared = self.declared.get(name)
+        if declared is None or form.schema is None:
+            return rows_of(self._topic(name), ranges)
+        return decoded_rows(self._topic(name), ranges, declared, form.schema, self.registry)
 
     def _topic(self, name: str) -> Topic:
         return Topic(name, store=self.store, clock=self.clock)

@@ -14,6 +14,7 @@ from deltaq.errors import InvalidConfig
 from deltaq.names import check_id, check_topic
 from deltaq.serde.json_text import compact_json
 from deltaq.tools.duckdb_tables import Connection, connected, parsed, tables_read
+from deltaq.views.declared import DeclaredInput
 from deltaq.views.query import Functions, row_key, why_not
 
 EXTRA = "views"
@@ -58,10 +59,11 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class ViewProgram:
-    """The views of a group, each after those that it reads."""
+    """The views of a group, each after those that it reads, and what it says about its inputs."""
 
     group: str
     views: tuple[View, ...]
+    declared: tuple[DeclaredInput, ...] = ()
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -71,8 +73,11 @@ class ViewProgram:
 
     @property
     def digest(self) -> str:
-        """What names this program: it changes with the SQL or the key of a view."""
-        said = [[view.name, view.sql, view.key] for view in self.views]
+        """What names this program: it changes with the SQL or the key of a view, and with what is
+        declared of an input.
+        """
+        said: list[object] = [[view.name, view.sql, view.key] for view in self.views]
+        said += [declared.as_json() for declared in self.declared]
         return hashlib.blake2b(compact_json(said).encode(), digest_size=8).hexdigest()
 
     def view(self, name: str) -> View:
@@ -103,9 +108,12 @@ def view_topic(group: str, view: str) -> str:
     return f"{group}.{view}"
 
 
-def compiled(group: str, queries: Sequence[ViewQuery]) -> ViewProgram:
-    """The program of these views. Raises InvalidConfig, naming the view: for SQL that DuckDB
-    refuses, SQL without one right result, views that read each other, and names that are taken.
+def compiled(
+    group: str, queries: Sequence[ViewQuery], declared: Sequence[DeclaredInput] = ()
+) -> ViewProgram:
+    """The program of these views and declared inputs. Raises InvalidConfig, naming the view: for
+    SQL that DuckDB refuses, SQL without one right result, views that read each other, and names
+    that are taken; and naming an input that no view reads.
     """
     check_id(group, "group")
     if not queries:
@@ -135,7 +143,17 @@ def compiled(group: str, queries: Sequence[ViewQuery]) -> ViewProgram:
     views = (
         View(name, sql[name], keys[name], keys[name] == of_sql[name], reads[name]) for name in order
     )
-    return ViewProgram(group, tuple(views))
+    program = ViewProgram(group, tuple(views), tuple(declared))
+    _check_read(program)
+    return program
+
+
+def _check_read(program: ViewProgram) -> None:
+    read = {name.lower() for name in program.inputs}
+    for declared in program.declared:
+        if declared.name.lower() not in read:
+            reason = f"input {declared.name!r} is declared, and no view of {program.group!r} reads"
+            raise InvalidConfig(f"{reason} it: correct its name, or remove it", key=declared.name)
 
 
 def _tables(query: object) -> set[str]:

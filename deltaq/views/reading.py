@@ -180,4 +180,4 @@ def program_of(store: Store, clock: Clock, group: str, tick: Tick) -> ViewProgra
     said = tick if tick.queries else tick_at(store, group, clock, tick.program_at)
     if said is None or not said.queries:
         raise InvalidConfig(f"the SQL of tick {tick.number} of {group!r} is not kept", key=group)
-    return compiled(group, said.queries)
+    return compiled(group, said.queries, said.declared)

@@ -307,6 +307,7 @@ class GroupRunner:
             cut.inputs,
             written,
             () if is_said else self._queries,
+            () if is_said else self._program.declared,
         )
 
     def _publish(self, tick: Tick, records: Mapping[str, ViewRecords]) -> None:

@@ -17,6 +17,7 @@ from deltaq.serde.json_text import compact_json, strict_json
 from deltaq.store import Store
 from deltaq.tools.positions import Last, offset_ranges
 from deltaq.topic import Topic
+from deltaq.views.declared import DeclaredInput
 from deltaq.views.program import ViewQuery, ticks_topic
 
 KEPT = 10_000
@@ -47,8 +48,8 @@ class ViewOffsets:
 class Tick:
     """A tick; the first one has number 1. `time_ms` is when its cut was chosen.
 
-    `program` is the digest of the program. Its queries are in the tick `program_at`: only ticks
-    with another program than the one before have `queries`, and one in many.
+    `program` is the digest of the program. Its queries and declared inputs are in the tick
+    `program_at`: only ticks with another program than the one before have them, and one in many.
     """
 
     number: int
@@ -58,6 +59,7 @@ class Tick:
     inputs: Mapping[str, InputCut]
     views: Mapping[str, ViewOffsets]
     queries: tuple[ViewQuery, ...] = ()
+    declared: tuple[DeclaredInput, ...] = ()
 
     @property
     def key(self) -> bytes:
@@ -83,6 +85,8 @@ class Tick:
         }
         if self.queries:
             body["queries"] = [[query.name, query.sql, query.key] for query in self.queries]
+        if self.declared:
+            body["declared"] = [declared.as_json() for declared in self.declared]
         return compact_json(body).encode()
 
 
@@ -100,6 +104,7 @@ def tick_of(value: bytes, topic: str) -> Tick:
             {name: _input(found) for name, found in body["inputs"].items()},
             {name: _written(found) for name, found in body["views"].items()},
             tuple(map(_query, body.get("queries", []))),
+            tuple(map(DeclaredInput.of_json, body.get("declared", []))),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Corrupt(f"a tick cannot be parsed: {error}", path=topic) from error

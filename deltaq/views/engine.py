@@ -241,8 +241,14 @@ class ViewEngine:
         return self._table(f"select {casts} from {now(view)} limit 0").schema
 
     def restore(self, view: str, rows: pa.Table) -> None:
-        """Take these rows for what a view had at the last tick. After the first `evaluate`."""
-        names = ", ".join(map(quoted, self._stored[view]))
+        """Take these rows for what a view had at the last tick. After the first `evaluate`.
+
+        A column that they lack was null: the view has it since an input has, and the tick was
+        before.
+        """
+        there = {*rows.column_names}
+        columns = ((name, quoted(name)) for name in self._stored[view])
+        names = ", ".join(own if name in there else f"null as {own}" for name, own in columns)
         with registered(self._connection, rows) as source:
             self._connection.execute(
                 f"create or replace table {_before(view)} as "

@@ -103,6 +103,7 @@ class GroupRunner:
         self._engine: ViewEngine | None = None
         self._loaded: _Loaded | None = None
         self._is_compared = False
+        self._handles: dict[str, Topic] = {}
         self._last: Tick | None = None
         self._published_at = clock.monotonic()
         self._holds = GroupHolds(store, clock, program.group, moves_with_retention)
@@ -276,6 +277,10 @@ class GroupRunner:
                 found[view.name] = self._topics.end(topic, before)
             else:
                 columns = views.columns(view.name)
+                # With its columns: the producer may know those that it had before.
+                self._handles[view.name] = self._topics.handle(
+                    topic, columns, is_keyed=view.key is not None
+                )
                 found[view.name] = self._topics.prepare(
                     topic, columns, before, is_keyed=view.key is not None
                 )
@@ -314,7 +319,7 @@ class GroupRunner:
         producer = self._producer
         with producer.transaction():
             for name, found in records.items():
-                topic = view_topic(self._program.group, name)
+                topic = self._handles[name]
                 for part in found.rows.to_batches(max_chunksize=ROWS_AT_ONCE):
                     producer.produce_arrow(topic, part)
                 for key in found.tombstones:

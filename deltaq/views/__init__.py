@@ -6,9 +6,11 @@ Modules:
 * `group`: a group of views as users see it
 * `query`, `program`: what tells the rows of a view apart, and why its SQL has no single right
   result, as pure functions; the views of a group in their order
-* `engine`, `inputs`: the views in DuckDB, in full or by rules; the topics that they read, at a cut
+* `engine`, `inputs`: the views in DuckDB, in full or by rules; the topics and tables that they
+  read, at a cut
 * `declared`, `column_text`, `decoding`, `registry_inputs`: columns that are declared for topics of
   bytes, and as text; records decoded into them; columns and values of the schema registry
+* `delta_tables`: Delta tables that other programs write; deltalake is known only here
 * `rules`, `planning`, `incremental`: how rows change with what they are made from; the SQL of a
   view as rules; such a view at work
 * `state`, `runs`: the rows that rules find by key: new ones in a table, old ones in sorted files

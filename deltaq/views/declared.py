@@ -1,5 +1,5 @@
-"""What a program says about its inputs: the columns that the bytes of a topic stand for. Pure
-values.
+"""What a program says about its inputs: the columns that the bytes of a topic stand for, or that an
+input is a Delta table.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from deltaq.serde.json_text import compact_json, strict_json
 from deltaq.serde.schema import SchemaSource, TopicSchema
 from deltaq.serde.source import schema_of
 from deltaq.views.column_text import columns_of
+from deltaq.views.delta_tables import checked_address
 
 Columns: TypeAlias = "str | Mapping[str, str] | SchemaSource"
 """Columns as a user declares them: text such as "account VARCHAR, amount DECIMAL(18,2)", the types
@@ -36,27 +37,31 @@ REGISTRY_TYPES: Final[Mapping[str, str]] = {
 """The formats of the schema registry, with the names that it has for them."""
 
 _FORMATS = ("json", *REGISTRY_TYPES)
+_DELTA = "delta"
 _ON_ERROR = ("refuse", "skip")
 
 
 @dataclass(frozen=True, slots=True)
 class DeclaredInput:
-    """An input with declared columns. `columns` is a `schemaString` of Delta; "" for those that the
-    schema registry names.
+    """An input with declared columns, or a Delta table at the address `delta`. `columns` is a
+    `schemaString` of Delta; "" for those that the schema registry names, or the table.
     """
 
     name: str
     format: str
     columns: str
     on_error: str = "refuse"
+    delta: str = ""
 
     @property
     def schema(self) -> TopicSchema | None:
-        """The declared columns; None for those of the registry."""
+        """The declared columns; None for those of the registry, or of the table."""
         return _schema_of_text(self.columns) if self.columns else None
 
     def as_json(self) -> dict[str, object]:
         """It as a value of JSON, for the record of a tick."""
+        if self.delta:
+            return {"name": self.name, "format": self.format, "delta": self.delta}
         return {
             "name": self.name,
             "format": self.format,
@@ -67,6 +72,8 @@ class DeclaredInput:
     @classmethod
     def of_json(cls, found: Any) -> DeclaredInput:
         """What `as_json` made. Raises ValueError, KeyError, TypeError."""
+        if found["format"] == _DELTA:
+            return cls(str(found["name"]), _DELTA, "", delta=str(found["delta"]))
         name, format_, on_error = (str(found[key]) for key in ("name", "format", "onError"))
         if format_ not in _FORMATS or on_error not in _ON_ERROR:
             raise ValueError(f"input {name!r} has the unknown format {format_!r}, {on_error!r}")
@@ -92,6 +99,12 @@ def declared_input(
         raise InvalidConfig(reason, key=name)
     text = "" if columns is None else delta_schema(_schema(name, columns).arrow)
     return DeclaredInput(name, format_, text, on_error)
+
+
+def declared_table(name: str, address: str) -> DeclaredInput:
+    """The declaration of a Delta table. Raises InvalidConfig."""
+    check_topic(name)
+    return DeclaredInput(name, _DELTA, "", delta=checked_address(name, address))
 
 
 def _schema(name: str, columns: Columns) -> TopicSchema:

@@ -147,15 +147,19 @@ class ViewEngine:
 
     # --- inputs ---
 
-    def create_input(self, name: str, columns: pa.Schema, *, is_keyed: bool) -> None:
+    def create_input(
+        self, name: str, columns: pa.Schema, *, is_keyed: bool, is_replaced: bool = False
+    ) -> None:
         """An input with these columns, without rows. Of a keyed input, the newest record of each
-        key counts, and none if that is a tombstone.
+        key counts, and none if that is a tombstone. `is_replaced`: for `replace_rows`.
         """
         own = pa.schema([column for column in columns if column.name != DELETED])
         create(self._connection, now(name), own, [])
         self._types[name] = described(self._connection, now(name))
         if is_keyed:
             self._keyed.add(name)
+        if is_replaced:
+            self._always.add(name)
 
     def add_rows(self, name: str, columns: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
         """Add records to an input, behind those that it has."""
@@ -190,6 +194,20 @@ class ViewEngine:
             self._connection.execute(f"delete {touched}")
             self._connection.execute(f"insert into {now(name)} {newest}")
             self._rules.note(name, f"select *, 1 {touched}")
+        self._connection.execute("drop table temp._added")
+
+    def replace_rows(
+        self, name: str, columns: pa.Schema, batches: Iterable[pa.RecordBatch]
+    ) -> None:
+        """Take these rows for all that an input has."""
+        create(self._connection, "_added", columns, batches, kind="temp table")
+        own = ", ".join(map(quoted, self._types[name]))
+        both = f"select {own}, 1 as _w from temp._added union all select {own}, -1 from {now(name)}"
+        changed = f"select {own}, sum(_w)::bigint from ({both}) group by all having sum(_w) <> 0"
+        self._rules.note(name, changed)
+        self._connection.execute(
+            f"create or replace table {now(name)} as select {own} from temp._added"
+        )
         self._connection.execute("drop table temp._added")
 
     def remove_before(self, name: str, starts: Sequence[int]) -> None:

@@ -21,6 +21,7 @@ from deltaq.views.declared import (
     InputFormat,
     OnError,
     declared_input,
+    declared_table,
 )
 from deltaq.views.engine import StateLimits
 from deltaq.views.explaining import ViewRules, explained
@@ -78,10 +79,10 @@ class Views:
         clock: Clock = SYSTEM_CLOCK,
     ) -> Views:
         """The views of a folder: each file `name.sql` is the view `name`. First lines `-- key: a,
-        b` and `-- mode: full` are `key` and `mode` of `view`. Each file `topic.input` has the
-        columns of `input`, after first lines such as `-- format: avro` and `-- on_error: skip`. The
-        group has the name of the folder. Raises InvalidConfig for a folder without views, and as
-        `view` and `input`.
+        b` and `-- mode: full` are `key` and `mode` of `view`. Each file `name.input` has the
+        columns of `input`, after first lines such as `-- format: avro` and `-- on_error: skip`, or
+        one line such as `-- delta: /lake/customers`. The group has the name of the folder. Raises
+        InvalidConfig for a folder without views, and as `view` and `input`.
         """
         path = Path(folder)
         files = sorted(path.glob("*.sql"))
@@ -92,7 +93,7 @@ class Views:
             text = file.read_text()
             views.view(file.stem, text, **_options_in(text, ("key", "mode"))[0])
         for file in sorted(path.glob("*.input")):
-            options, columns = _options_in(file.read_text(), ("format", "on_error"))
+            options, columns = _options_in(file.read_text(), ("format", "on_error", "delta"))
             views.input(file.stem, columns or None, **options)
         return views
 
@@ -132,9 +133,12 @@ class Views:
         *,
         format: InputFormat = "json",  # noqa: A002 - the word that SQL engines use
         on_error: OnError = "refuse",
+        delta: str | None = None,
     ) -> None:
-        """Declare what the values of the topic `name`, which are bytes, stand for: objects with
-        these fields, which its SQL has as columns. Other fields are passed over, and one that a
+        """Declare an input: columns for a topic of bytes, or a Delta table.
+
+        The values of the topic `name` stand for objects with these fields, which SQL has as
+        columns. Other fields are passed over, and one that a
         value lacks is null.
 
         `columns` are text with DuckDB's types, such as "account VARCHAR NOT NULL, amount
@@ -144,12 +148,24 @@ class Views:
         `<topic>-value`, if none are given.
 
         A record that does not fit stops the runner; with `on_error="skip"` it is left out, each
-        time that it is read, with a warning in the log. Raises InvalidConfig.
+        time that it is read, with a warning in the log.
+
+        With `delta`, `name` is the Delta table at this address, a folder or such as
+        `s3://lake/customers`, which other programs write. A cut has one version of it; rows that a
+        version has no more leave the views. It needs the extra [delta].
+
+        Raises InvalidConfig.
         """
         if name in self._declared:
             reason = f"the group {self.group!r} has two declarations of the input {name!r}"
             raise InvalidConfig(reason, key=name)
-        self._declared[name] = declared_input(name, columns, format, on_error)
+        if delta is None:
+            self._declared[name] = declared_input(name, columns, format, on_error)
+        elif (columns, format, on_error) != (None, "json", "refuse"):
+            reason = f"input {name!r} is a Delta table, which has columns: give its address only"
+            raise InvalidConfig(reason, key=name)
+        else:
+            self._declared[name] = declared_table(name, delta)
         self._program = None
 
     @property

@@ -1,4 +1,4 @@
-"""The inputs of a group of views: the topics that they read, at a cut."""
+"""The inputs of a group of views: the topics and Delta tables that they read, at a cut."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from deltaq.topics.listing import topic_names
 from deltaq.transactions.cut import cut
 from deltaq.views.declared import DeclaredInput
 from deltaq.views.decoding import decoded_rows
+from deltaq.views.delta_tables import DeltaSource, DeltaVersion
 from deltaq.views.engine import ViewEngine
 from deltaq.views.program import ViewProgram
 from deltaq.views.registry_inputs import registry_schema
@@ -34,7 +35,7 @@ class InputForm:
     counts, as in a compacted topic.
     """
 
-    schema: TopicSchema | None
+    schema: TopicSchema | pa.Schema | None
     is_keyed: bool
 
 
@@ -49,13 +50,14 @@ class ChosenCut:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """The topics that a program reads: by the name in its SQL, the topic. `declared` are those with
-    declared columns, by topic.
+    """The topics and tables that a program reads, by the names in its SQL. `declared` are those
+    with declared columns, by topic.
     """
 
     store: Store
     clock: Clock
     topics: Mapping[str, str]
+    tables: Mapping[str, DeltaSource]
     declared: Mapping[str, DeclaredInput]
     registry: SchemaRegistryClient
 
@@ -63,31 +65,36 @@ class Inputs:
     def of(cls, program: ViewProgram, store: Store, clock: Clock) -> Inputs:
         """Raises InvalidConfig for a table that is neither a view nor a topic, Unavailable."""
         there = topic_names(store)
-        topics = {}
-        declared = {of.name: of for of in program.declared}
+        topics, tables = {}, {}
+        declared = {of.name: of for of in program.declared if not of.delta}
+        sources = {of.name: DeltaSource(of.name, of.delta) for of in program.declared if of.delta}
         for name in program.inputs:
-            topic = topic_of(name, there)
-            if topic is None:
+            table, topic = topic_of(name, sources), topic_of(name, there)
+            if table is not None:
+                tables[name] = sources[table]
+            elif topic is not None:
+                topics[name] = topic
+            else:
                 (reader, *_) = (view.name for view in program.views if name in view.reads)
                 raise InvalidConfig(
                     f"view {reader!r} reads {name!r}, which is neither a view of {program.group!r} "
                     "nor a topic; a name with a dot or a dash stands in double quotes",
                     key=reader,
                 )
-            topics[name] = topic
-        for of in program.declared:
-            if of.name not in topics.values():
-                reason = f"input {of.name!r} is declared, and there is no topic of this name"
-                raise InvalidConfig(reason, key=of.name)
+        for name in declared:
+            if name not in topics.values():
+                reason = f"input {name!r} is declared, and there is no topic of this name"
+                raise InvalidConfig(reason, key=name)
         registry = SchemaRegistryClient({"url": store.url}, store=store, clock=clock)
-        return cls(store, clock, topics, declared, registry)
+        return cls(store, clock, topics, tables, declared, registry)
 
     def choose(self, last: Tick | None, *, moves_with_retention: bool) -> ChosenCut:
         """The newest cut that splits no transaction. It begins where the last one began; where the
         topics begin now, if it moves with retention, or is the first.
 
         Raises UnknownTopic for a topic that was deleted, or created anew since the last tick,
-        OffsetOutOfRange if it lacks records that the last tick had, and what `cut` raises.
+        OffsetOutOfRange if it lacks records that the last tick had, InvalidConfig for a declaration
+        that does not fit, and what `cut` raises.
         """
         names = sorted(set(self.topics.values()))
         time_ms = self.clock.time_ms()
@@ -104,17 +111,27 @@ class Inputs:
             found[name] = now if before is None else _after(name, before, now, moves_with_retention)
             # After the cut: the schemas of its records are in the registry by now.
             forms[name] = self._form(topic)
+        for source in self.tables.values():
+            newest = source.newest()
+            found[source.name] = _table_after(source, newest, last)
+            forms[source.name] = InputForm(newest.columns, is_keyed=False)
         return ChosenCut(time_ms, found, forms)
 
     def ids(self) -> dict[str, str]:
         """The present topic ids. Raises UnknownTopic, Corrupt, Incompatible, Unavailable."""
         return {name: self._topic(name).describe().topic_id for name in self.topics.values()}
 
-    def forms(self) -> dict[str, InputForm]:
-        """The present forms of the topics. Raises InvalidConfig for a declaration that does not fit
-        its topic, UnknownTopic, Corrupt, Unavailable.
+    def forms(self, at: Mapping[str, InputCut] | None = None) -> dict[str, InputForm]:
+        """The present forms of the topics, and those of the tables at a cut; present ones without
+        it. Raises InvalidConfig for a declaration that does not fit its topic, UnknownTopic,
+        Corrupt, Unavailable, and KafkaException (OFFSET_OUT_OF_RANGE) for a version of a table that
+        is not kept any more.
         """
-        return {name: self._form(self._topic(name).describe()) for name in self.topics.values()}
+        found = {name: self._form(self._topic(name).describe()) for name in self.topics.values()}
+        for source in self.tables.values():
+            version = source.newest() if at is None else source.at(_version(at[source.name]))
+            found[source.name] = InputForm(version.columns, is_keyed=False)
+        return found
 
     def _form(self, topic: TopicDescription) -> InputForm:
         schema, declared = topic.schema, self.declared.get(topic.name)
@@ -139,8 +156,12 @@ class Inputs:
         forms: Mapping[str, InputForm],
     ) -> None:
         """Add to the engine what `wanted` has and `had` had not. Raises ValueDeserializationError
-        for a record that does not fit declared columns, Corrupt, Unavailable.
+        for a record that does not fit declared columns, Corrupt, Unavailable, and as `forms` for a
+        table.
         """
+        for name, source in self.tables.items():
+            cut = wanted[source.name]
+            _load_table(engine, name, source, had.get(source.name), cut, forms[source.name])
         for name, topic_name in self.topics.items():
             before, after = had.get(topic_name), wanted[topic_name]
             if before is None or before.ends != after.ends:
@@ -156,12 +177,54 @@ class Inputs:
         self, name: str, ranges: Ranges, form: InputForm
     ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         declared = self.declared.get(name)
-        if declared is None or form.schema is None:
+        if declared is None or not isinstance(form.schema, TopicSchema):
             return rows_of(self._topic(name), ranges)
         return decoded_rows(self._topic(name), ranges, declared, form.schema, self.registry)
 
     def _topic(self, name: str) -> Topic:
         return Topic(name, store=self.store, clock=self.clock)
+
+
+def _version(cut: InputCut) -> int:
+    """The version of a Delta table that a cut has."""
+    return cut.ends[0] - 1
+
+
+def _table_after(source: DeltaSource, newest: DeltaVersion, last: Tick | None) -> InputCut:
+    """The cut of a table, after that of the last tick."""
+    now = InputCut(newest.table_id, (0,), (newest.version + 1,), source.address)
+    before = None if last is None else last.inputs.get(source.name)
+    if before is not None and (before.topic_id != now.topic_id or before.ends > now.ends):
+        reason = (
+            f"input {source.name!r} is another Delta table than at the last tick, at version "
+            f"{newest.version}: delete the group of views that reads it, and run it anew"
+        )
+        raise InvalidConfig(reason, key=source.name)
+    return now
+
+
+def _load_table(
+    engine: ViewEngine,
+    name: str,
+    source: DeltaSource,
+    before: InputCut | None,
+    after: InputCut,
+    form: InputForm,
+) -> None:
+    """Give the engine the version of a table that the later cut has."""
+    if not after.ends:  # its columns only
+        engine.create_input(name, form.schema, is_keyed=False, is_replaced=True)
+    elif before is None:
+        columns, batches = source.at(_version(after)).rows()
+        engine.create_input(name, columns, is_keyed=False, is_replaced=True)
+        engine.add_rows(name, columns, batches)
+    elif before.ends != after.ends:
+        version = source.at(_version(after))
+        added = version.added_since(_version(before))
+        if added is None:
+            engine.replace_rows(name, *version.rows())
+        else:
+            engine.add_rows(name, *added)
 
 
 def _after(name: str, before: InputCut, now: InputCut, moves: bool) -> InputCut:

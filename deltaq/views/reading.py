@@ -64,7 +64,9 @@ class ViewCut:
 
     @property
     def offsets(self) -> dict[str, dict[int, int]]:
-        """By topic and partition the offset after the last record that the views cover."""
+        """By topic and partition the offset after the last record that the views cover; of a Delta
+        table, by its name and 0, the version after the one that they cover.
+        """
         return {topic: dict(enumerate(of.ends)) for topic, of in self._tick.inputs.items()}
 
     @property
@@ -108,10 +110,12 @@ class ViewCut:
         program = program_of(self._store, self._clock, self._group, self._tick)
         inputs = Inputs.of(program, self._store, self._clock)
         with engine(program) as found:
-            forms = inputs.forms()
+            forms = inputs.forms(self._tick.inputs)
             inputs.load(found, {}, self._tick.inputs, forms)
             # After reading: what was there then was there before.
             for topic, cut in self._tick.inputs.items():
+                if cut.delta:
+                    continue  # what is kept of it could be read
                 is_keyed = forms[topic].is_keyed
                 if not is_kept(
                     self._store, self._clock, self._group, topic, cut, is_keyed=is_keyed

@@ -28,11 +28,16 @@ _FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class InputCut:
-    """What a tick covers of an input: by partition the records from `starts` to before `ends`."""
+    """What a tick covers of an input: by partition the records from `starts` to before `ends`.
+
+    Of a Delta table, whose address is `delta`, it covers one version, the one before `ends`;
+    `topic_id` is the id of the table.
+    """
 
     topic_id: str
     starts: tuple[int, ...]
     ends: tuple[int, ...]
+    delta: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +81,7 @@ class Tick:
             "programAt": self.program_at,
             "inputs": {
                 name: {"id": cut.topic_id, "starts": cut.starts, "ends": cut.ends}
+                | ({"delta": cut.delta} if cut.delta else {})
                 for name, cut in self.inputs.items()
             },
             "views": {
@@ -112,7 +118,10 @@ def tick_of(value: bytes, topic: str) -> Tick:
 
 def _input(found: Any) -> InputCut:
     return InputCut(
-        str(found["id"]), tuple(map(int, found["starts"])), tuple(map(int, found["ends"]))
+        str(found["id"]),
+        tuple(map(int, found["starts"])),
+        tuple(map(int, found["ends"])),
+        str(found.get("delta", "")),
     )
 
 

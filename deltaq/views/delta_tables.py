@@ -94,6 +94,11 @@ class DeltaVersion:
         with self._source.errors(self.version):
             return self._rows_of(now - old)
 
+    @property
+    def stored_bytes(self) -> int:
+        """The size of its data files."""
+        return sum(pa.table(self._table.get_add_actions()).column("size_bytes").to_pylist())
+
     def _rows_of(self, paths: frozenset[str]) -> Rows | None:
         from pyarrow.dataset import FileSystemDataset  # noqa: PLC0415 - takes as long as deltalake
 

@@ -23,7 +23,7 @@ from deltaq.views.decoding import decoded_rows
 from deltaq.views.delta_tables import DeltaSource, DeltaVersion
 from deltaq.views.engine import ViewEngine
 from deltaq.views.program import ViewProgram
-from deltaq.views.registry_inputs import registry_schema
+from deltaq.views.registry_inputs import RegistryColumns
 from deltaq.views.ticks import InputCut, Tick
 
 CUT_TIMEOUT_S = 60.0
@@ -59,7 +59,7 @@ class Inputs:
     topics: Mapping[str, str]
     tables: Mapping[str, DeltaSource]
     declared: Mapping[str, DeclaredInput]
-    registry: SchemaRegistryClient
+    registry: RegistryColumns
 
     @classmethod
     def of(cls, program: ViewProgram, store: Store, clock: Clock) -> Inputs:
@@ -86,7 +86,7 @@ class Inputs:
                 reason = f"input {name!r} is declared, and there is no topic of this name"
                 raise InvalidConfig(reason, key=name)
         registry = SchemaRegistryClient({"url": store.url}, store=store, clock=clock)
-        return cls(store, clock, topics, tables, declared, registry)
+        return cls(store, clock, topics, tables, declared, RegistryColumns(registry))
 
     def choose(self, last: Tick | None, *, moves_with_retention: bool) -> ChosenCut:
         """The newest cut that splits no transaction. It begins where the last one began; where the
@@ -139,7 +139,7 @@ class Inputs:
             if schema is not None:
                 reason = f"input {topic.name!r} is a typed topic, which has columns of its own"
                 raise InvalidConfig(f"{reason}: remove its declaration", key=topic.name)
-            schema = declared.schema or registry_schema(self.registry, declared)
+            schema = declared.schema or self.registry.schema(declared)
         return InputForm(schema, "compact" in topic.settings.cleanup_policy)
 
     def create(self, engine: ViewEngine, forms: Mapping[str, InputForm]) -> None:
@@ -179,7 +179,7 @@ class Inputs:
         declared = self.declared.get(name)
         if declared is None or not isinstance(form.schema, TopicSchema):
             return rows_of(self._topic(name), ranges)
-        return decoded_rows(self._topic(name), ranges, declared, form.schema, self.registry)
+        return decoded_rows(self._topic(name), ranges, declared, form.schema, self.registry.client)
 
     def _topic(self, name: str) -> Topic:
         return Topic(name, store=self.store, clock=self.clock)

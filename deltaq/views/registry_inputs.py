@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -20,27 +21,46 @@ from deltaq.tools.registry_values import RegistryDecoder, schema_id_of
 from deltaq.views.declared import REGISTRY_TYPES, DeclaredInput
 
 
-def registry_schema(client: SchemaRegistryClient, declared: DeclaredInput) -> TopicSchema:
-    """The columns of all versions of the subject `<topic>-value`. A field keeps its column when a
-    later version has it no more. Raises InvalidConfig if there is no such subject, it has another
-    format, or a field needs declared columns; MissingLibrary, Unavailable.
-    """
-    subject = f"{declared.name}-value"
-    try:
-        versions = client.get_versions(subject)
-        schemas = [client.get_version(subject, version).schema for version in versions]
-    except SchemaRegistryError as error:
-        raise _refused(declared, f"{error.error_message}; declare its columns") from None
-    wanted = REGISTRY_TYPES[declared.format]
-    for schema in schemas:
-        if schema.schema_type != wanted:
-            reason = f"subject {subject!r} has schemas of the type {schema.schema_type}"
-            raise _refused(declared, f"{reason}, not {wanted}")
-    try:
-        columns = [columns_of(wanted, parsed_schema(schema, client)) for schema in schemas]
-        return schema_of(columns_of_all(columns))
-    except InvalidConfig as error:
-        raise _refused(declared, error.error.str()) from None
+@dataclass(frozen=True, slots=True)
+class RegistryColumns:
+    """The columns of subjects, which are derived once for each version."""
+
+    client: SchemaRegistryClient
+    _known: dict[tuple[DeclaredInput, tuple[int, ...]], TopicSchema] = field(default_factory=dict)
+
+    def schema(self, declared: DeclaredInput) -> TopicSchema:
+        """The columns of all versions of the subject `<topic>-value`, so that they become no fewer.
+        Raises InvalidConfig if there is no such subject, it has another format, or a field needs
+        declared columns; MissingLibrary, Unavailable.
+        """
+        subject = _subject(declared)
+        try:
+            versions = tuple(self.client.get_versions(subject, deleted=True))
+            known = self._known.get((declared, versions))
+            if known is None:
+                known = self._known[declared, versions] = self._derived(declared, versions)
+            return known
+        except SchemaRegistryError as error:
+            raise _refused(declared, f"{error.error_message}; declare its columns") from None
+
+    def _derived(self, declared: DeclaredInput, versions: Sequence[int]) -> TopicSchema:
+        subject, wanted = _subject(declared), REGISTRY_TYPES[declared.format]
+        found = []
+        for version in versions:
+            schema = self.client.get_version(subject, version, deleted=True).schema
+            if schema.schema_type != wanted:
+                reason = f"subject {subject!r} has schemas of the type {schema.schema_type}"
+                raise _refused(declared, f"{reason}, not {wanted}")
+            found.append(schema)
+        try:
+            columns = [columns_of(wanted, parsed_schema(schema, self.client)) for schema in found]
+            return schema_of(columns_of_all(columns))
+        except InvalidConfig as error:
+            raise _refused(declared, error.error.str()) from None
+
+
+def _subject(declared: DeclaredInput) -> str:
+    return f"{declared.name}-value"
 
 
 def _refused(declared: DeclaredInput, reason: str) -> InvalidConfig:

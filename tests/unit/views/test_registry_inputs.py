@@ -267,6 +267,7 @@ def test_a_field_that_a_later_version_lacks_keeps_its_column():
     views = orders("avro")
     views.run(until="now")
     number = register(json.dumps(AVRO | {"fields": AVRO["fields"][:1]}), "AVRO")
+    registry().delete_version("orders-value", 1)
     write(number, {"id": 2})
     views.run(until="now")
     assert rows(views, "shops") == [("a", 1, 1), (None, 1, 2)]

@@ -89,7 +89,7 @@ class DeltaVersion:
                 raise
             return None  # the log does not reach so far back any more
         old, now = before._paths(), self._paths()
-        if before.table_id != self.table_id or not old <= now or not before._has_plain_files():
+        if not old <= now or not before._has_plain_files():
             return None
         with self._source.errors(self.version):
             return self._rows_of(now - old)
@@ -147,7 +147,7 @@ class DeltaSource:
         return self._opened(version)
 
     def _opened(self, version: int | None) -> DeltaVersion:
-        with self.errors(version):
+        with self.errors(version, opening=True):
             from deltalake import DeltaTable  # noqa: PLC0415 - an extra
 
             table = DeltaTable(self.address, version=version, storage_options=self._options())
@@ -180,9 +180,9 @@ class DeltaSource:
         return KafkaException(KafkaError(KafkaError.OFFSET_OUT_OF_RANGE, printable(reason)))
 
     @contextmanager
-    def errors(self, version: int | None) -> Iterator[None]:
+    def errors(self, version: int | None, *, opening: bool = False) -> Iterator[None]:
         """What deltalake raises within it becomes an error of deltaq. `version` is what is read,
-        None for the newest one.
+        or is `opening`; None for the newest one.
         """
         try:
             from deltalake import DeltaTable  # noqa: PLC0415 - an extra
@@ -204,6 +204,8 @@ class DeltaSource:
             text = " ".join(str(error).split())
             if _OF_STORE.search(text) and not _GONE.search(text):
                 raise Unavailable(printable(f"input {self.name!r}: {text:.500}")) from None
-            if version is not None and (isinstance(error, DeltaError) or _GONE.search(text)):
+            # No entry of the log and no checkpoint leads to the version, or its files are gone.
+            is_gone = _GONE.search(text) or (opening and isinstance(error, DeltaError))
+            if version is not None and is_gone:
                 raise self.gone(version) from None
             raise self._refused(f"cannot be read: {text:.500}") from None

@@ -189,6 +189,7 @@ def test_a_cut_is_one_version(tmp_path: Path):
     path = tmp_path / "people"
     write(path, (1, "u"), (2, "v"))
     views = views_of(path)
+    Topic("people", SCHEMA, bootstrap_servers=ROOT).create()  # the declaration goes first
     first = views.run(until="now")
     assert first is not None
     cut = first.inputs["people"]
@@ -210,6 +211,7 @@ def test_a_cut_is_one_version(tmp_path: Path):
         assert other.read(tick).offsets == {"people": {0: tick}}
     other.delete()
     assert DeltaTable(path).version() == 2
+    assert not stored_holds(open_store(ROOT), "people")
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -206,8 +206,9 @@ class Views:
 
         Raises Fenced if another runner of the group has taken over, InvalidConfig for SQL that
         DuckDB refuses and a table that does not exist, InvalidValue for a row key that does not
-        tell rows apart, UnknownTopic for an input that was deleted or created anew,
-        OffsetOutOfRange for one that lacks records, Corrupt, Incompatible; with `until="now"` also
+        tell rows apart, ValueDeserializationError for a record that does not fit declared columns,
+        UnknownTopic for an input that was deleted or created anew, OffsetOutOfRange for one that
+        lacks records, Corrupt, Incompatible; with `until="now"` also
         Unavailable.
         """
         if every <= 0:

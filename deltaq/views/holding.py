@@ -95,11 +95,7 @@ class GroupHolds:
 
     def _of_inputs(self, tick: Tick) -> dict[str, InputCut]:
         """What a tick covers of the topics that the program reads now."""
-        return {
-            topic: cut
-            for topic, cut in tick.inputs.items()
-            if topic in self._inputs and not cut.delta
-        }
+        return {topic: cut for topic, cut in tick.inputs.items() if topic in self._inputs}
 
     def _put_first(self, last: Tick | None) -> None:
         # An input is held from its begin until a tick has read it.

@@ -73,9 +73,8 @@ def delete(store: Store, clock: Clock, group: str) -> list[str]:
     with Producer(conf, store=store, clock=clock) as producer:
         producer.init_transactions()
     tick = last_tick(store, group, clock)
-    for topic, cut in tick.inputs.items() if tick is not None else ():
-        if not cut.delta:
-            release(store, topic, group)
+    for topic in () if tick is None else tick.inputs:
+        release(store, topic, group)
     topics = [topic for topic in sorted(topic_names(store)) if _is_view(store, clock, group, topic)]
     # Last: while there are ticks, the call can be repeated.
     for topic in (*topics, ticks_topic(group)):

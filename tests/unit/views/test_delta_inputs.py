@@ -29,7 +29,7 @@ from deltaq.errors import InvalidConfig, KafkaError, KafkaException, Unavailable
 from deltaq.store import forget_memory_store, open_store
 from deltaq.topics.holds import stored_holds
 from deltaq.views import Views
-from deltaq.views.delta_tables import DeltaVersion
+from deltaq.views.delta_tables import DeltaSource, DeltaVersion
 from deltaq.views.listing import lags
 from deltaq.views.modes import MODES, Mode
 from deltaq.views.ticks import tick_of
@@ -301,7 +301,7 @@ def test_values_of_all_types_are_read_whole_and_appended(
     assert views.check() == []
 
 
-def test_a_table_is_joined_with_a_topic(tmp_path: Path):
+def test_a_table_is_joined_with_a_topic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = tmp_path / "people"
     write(path, (1, "u"), (2, "v"))
     Topic("orders", pa.schema([("person", pa.int64())]), bootstrap_servers=ROOT).create()
@@ -321,6 +321,13 @@ def test_a_table_is_joined_with_a_topic(tmp_path: Path):
         DeltaTable(path).update(updates={"city": "'w'"}, predicate="id = 1")
         runner.tick()
         assert rows(views, "sold") == [("v", 1), ("w", 2)]
+        # A version that the runner has is not read again.
+        monkeypatch.setattr(DeltaSource, "at", Mock(side_effect=AssertionError))
+        with Producer(bootstrap_servers=ROOT) as producer:
+            producer.produce("orders", {"person": 2})
+        runner.tick()
+        monkeypatch.undo()
+        assert rows(views, "sold") == [("v", 2), ("w", 2)]
     assert Views("g", ROOT).check() == []
     store = open_store(ROOT)
     assert stored_holds(store, "orders")
@@ -403,7 +410,8 @@ def test_another_table_at_the_address_stops_the_group(tmp_path: Path):
     with pytest.raises(InvalidConfig, match=r"input 'people': the Delta .* does not exist"):
         views.run(until="now")
     assert [lag.records for lag in lags(views._store, views._clock, tick)] == [None]
-    write(path, (2, "v"))
+    for _ in range(3):
+        write(path, (2, "v"))
     with pytest.raises(InvalidConfig, match=r"'people' is another Delta table .* delete the group"):
         views.run(until="now")
     assert [lag.records for lag in lags(views._store, views._clock, tick)] == [None]
@@ -487,9 +495,8 @@ def test_deletion_vectors_remove_rows(tmp_path: Path, mode: Mode):
         for number in (1, 3, 0):
             gone.append(number)
             after = add | {"deletionVector": deletion_vector(*sorted(gone))}
-            remove = {"path": add["path"], "deletionTimestamp": 1, "dataChange": True}
-            if vector := before.get("deletionVector"):
-                remove["deletionVector"] = vector
+            remove: dict[str, Any] = {"path": add["path"], "deletionTimestamp": 1}
+            remove |= {"dataChange": True, "deletionVector": before.get("deletionVector")}
             forged(path, [{"protocol": protocol}, {"remove": remove}, {"add": after}])
             before = after
             runner.tick()
@@ -506,7 +513,13 @@ def test_deletion_vectors_remove_rows(tmp_path: Path, mode: Mode):
         pq.write_table(pa.table({"id": [9], "city": ["w"]}, SCHEMA), file)
         forged(path, [{"add": add | {"path": file.name, "size": file.stat().st_size}}])
         runner.tick()
-    check_rows(views, [(3, "v"), (9, "w")])
+        check_rows(views, [(3, "v"), (9, "w")])
+        assert views.check() == []
+        # Without the feature, the file is there with all of its rows.
+        remove["deletionVector"] = before["deletionVector"]
+        forged(path, [{"protocol": actions(path, 0)["protocol"]}, {"remove": remove}, {"add": add}])
+        runner.tick()
+    check_rows(views, [(1, "u"), (2, "u"), (3, "v"), (4, "v"), (9, "w")])
     assert views.check() == []
     views.run(until="now")
     check_rows(views, [(1, "u"), (2, "u"), (3, "v"), (4, "v")], 1)
@@ -583,10 +596,14 @@ def test_a_table_has_columns_of_its_own():
 def test_features_that_are_not_read_are_named(tmp_path: Path):
     path = tmp_path / "people"
     write(path, (1, "u"))
+    views = views_of(path)
+    views.run(until="now")
     features = {"readerFeatures": ["typeWidening"], "writerFeatures": ["typeWidening"]}
     forged(path, [{"protocol": {"minReaderVersion": 3, "minWriterVersion": 7} | features}])
     with pytest.raises(InvalidConfig, match=r"input 'people': .* has the feature 'typeWidening'"):
-        views_of(path).run(until="now")
+        views.run(until="now")
+    # An earlier version is read as it was.
+    assert views.check() == []
 
 
 def test_the_table_of_a_topic_is_read_as_a_topic(tmp_path: Path):

@@ -105,7 +105,8 @@ def test_values_of_json_become_values_of_columns():
         "events",
         "id BIGINT, at TIMESTAMP, day DATE, price DECIMAL(10,2), ok BOOLEAN, rate DOUBLE, "
         "raw BLOB, tags VARCHAR[], inner STRUCT(x INTEGER, y STRUCT(z VARCHAR)[]), "
-        "counts MAP(VARCHAR, INTEGER)",
+        "counts MAP(VARCHAR, INTEGER), places MAP(VARCHAR, STRUCT(x DOUBLE, since TIMESTAMP)), "
+        "times TIMESTAMP[]",
     )
     views.view(
         "all_of_them",
@@ -123,6 +124,8 @@ def test_values_of_json_become_values_of_columns():
             "tags": ["a", None],
             "inner": {"x": 1, "y": [{"z": "deep", "w": 1}], "more": {}},
             "counts": {"a": 1},
+            "places": {"p": {"x": 0.5, "since": "2026-01-02T00:00:00", "z": 1}},
+            "times": ["2026-01-02T00:00:00Z"],
         },
         key="k",
     )
@@ -139,6 +142,8 @@ def test_values_of_json_become_values_of_columns():
         "tags": ["a", None],
         "inner": {"x": 1, "y": [{"z": "deep"}]},
         "counts": [("a", 1)],
+        "places": [("p", {"x": 0.5, "since": datetime(2026, 1, 2, tzinfo=UTC)})],
+        "times": [datetime(2026, 1, 2, tzinfo=UTC)],
         "k": b"k",
     }
     assert views.check() == []
@@ -196,6 +201,19 @@ def test_records_that_are_skipped_are_named_in_the_log(caplog: pytest.LogCapture
     assert Views("g", ROOT).check() == []
 
 
+def test_the_log_shows_no_control_characters_of_a_record(caplog: pytest.LogCaptureFixture):
+    create()
+    views = Views("g", ROOT)
+    views.input("events", "prices MAP(VARCHAR, DECIMAL(5,2))", on_error="skip")
+    views.view("n", "select count(*) as n from events")
+    write({"prices": {"a\nb": "x"}})
+    with caplog.at_level(logging.WARNING, "deltaq.views"):
+        views.run(until="now")
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "a\\nb" in line
+    assert "\n" not in line
+
+
 def test_only_some_of_many_skipped_records_are_named(caplog: pytest.LogCaptureFixture):
     create()
     write(*[{"amount": "x"}] * 13)
@@ -214,10 +232,20 @@ def test_fields_that_a_value_lacks_are_null_unless_they_are_required():
     write({"b": "x"}, {"a": None, "b": "y"})
     views.run(until="now")
     assert rows(views, "v") == [(None, "x"), (None, "y")]
-    write({"a": 1})
-    with pytest.raises(ValueDeserializationError, match="offset 2") as error:
-        views.run(until="now")
-    assert error.value.field == "b"
+    columns = views.read().sql("select * from events").column_names
+    assert columns == ["_partition", "_offset", "_timestamp", "_key", "_headers", "a", "b"]
+    for offset, value in enumerate(({"a": 1}, {}), start=2):
+        write(value)
+        with pytest.raises(ValueDeserializationError, match="offset 2") as error:
+            views.run(until="now")
+        assert error.value.field == "b"
+        skipping = Views("skipping", ROOT)
+        skipping.input("events", "a INTEGER, b VARCHAR NOT NULL", on_error="skip")
+        skipping.view("n", "select count(*) as n from events")
+        tick = skipping.run(until="now")
+        assert tick is not None
+        assert tick.inputs["events"].ends == (offset + 1,)
+        assert rows(skipping, "n") == [(2,)]
 
 
 @pytest.mark.parametrize("mode", MODES)

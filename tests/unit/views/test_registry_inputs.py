@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
@@ -18,9 +19,9 @@ from deltaq.errors import InvalidConfig
 from deltaq.schema_registry import Schema, SchemaRegistryClient
 from deltaq.schema_registry.message_schemas import parsed_schema
 from deltaq.schema_registry.table_columns import columns_of, columns_of_all
-from deltaq.serde import ValueDeserializationError
+from deltaq.serde import MissingLibrary, ValueDeserializationError
 from deltaq.store import forget_memory_store, open_store
-from deltaq.tools.registry_values import RegistryEncoder
+from deltaq.tools.registry_values import RegistryDecoder, RegistryEncoder
 from deltaq.views import Views
 from deltaq.views.declared import REGISTRY_TYPES, InputFormat
 from deltaq.views.modes import Mode
@@ -259,6 +260,19 @@ def test_values_without_a_schema_of_the_format_are_refused_by_place(value: Any, 
     views.run(until="now")
     assert rows(views, "shops") == [("a", 1, 1)]
     assert Views("g", ROOT).check() == []
+
+
+def test_a_library_that_is_missing_skips_no_record(monkeypatch: pytest.MonkeyPatch):
+    Topic("orders", bootstrap_servers=ROOT).create()
+    write(register(SCHEMAS["avro"][0], "AVRO"), {"id": 1, "shop": "a"})
+    views = orders("avro", "shop VARCHAR, id BIGINT", on_error="skip")
+    missing = Mock(side_effect=MissingLibrary("Avro", "avro"))
+    monkeypatch.setattr(RegistryDecoder, "decoded", missing)
+    with pytest.raises(MissingLibrary):
+        views.run(until="now")
+    monkeypatch.undo()
+    views.run(until="now")
+    assert rows(views, "shops") == [("a", 1, 1)]
 
 
 def test_a_field_that_a_later_version_lacks_keeps_its_column():

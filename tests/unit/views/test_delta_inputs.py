@@ -588,6 +588,17 @@ def test_addresses_that_cannot_be_are_refused(address: str, reason: str):
         Views("g", ROOT).input("people", delta=address)
 
 
+def test_an_address_is_the_same_in_each_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    write(tmp_path / "lake", (1, "u"))
+    monkeypatch.chdir(tmp_path)
+    views = views_of("lake")
+    views.run(until="now")
+    monkeypatch.chdir("/")
+    assert Views("g", ROOT).check() == []
+    paths = ("s3://bucket/people", "s3://bucket/people/")
+    assert len({views_of(path).program.digest for path in paths}) == 1
+
+
 def test_a_table_has_columns_of_its_own():
     with pytest.raises(InvalidConfig, match="input 'people' is a Delta table, which has columns"):
         Views("g", ROOT).input("people", "id BIGINT", delta="/lake/people")

@@ -60,6 +60,13 @@ def checked_address(name: str, address: str) -> str:
     return address.rstrip("/")
 
 
+class TableVersionLost(KafkaException):
+    """A version of a Delta table is not kept any more. Read a later tick of the group."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(KafkaError(KafkaError.OFFSET_OUT_OF_RANGE, printable(reason)))
+
+
 @dataclass(frozen=True, slots=True)
 class DeltaVersion:
     """A version of a table, with its columns."""
@@ -84,12 +91,11 @@ class DeltaVersion:
             return None
         try:
             before = self._source.at(version)
-        except KafkaException as error:
-            if error.error.code() != KafkaError.OFFSET_OUT_OF_RANGE:
-                raise
+        except TableVersionLost:
             return None  # the log does not reach so far back any more
         old, now = before._paths(), self._paths()
-        if not old <= now or not before._has_plain_files():
+        is_elsewhere = any("://" in path for path in now)  # such as the files of a shallow clone
+        if is_elsewhere or not old <= now or not before._has_plain_files():
             return None
         with self._source.errors(self.version):
             return self._rows_of(now - old)
@@ -105,7 +111,7 @@ class DeltaVersion:
         whole = self._table.to_pyarrow_dataset()
         files = [found for found in whole.get_fragments() if found.path in paths]
         if {found.path for found in files} != paths:
-            return None  # such as those of a clone, which are elsewhere
+            return None  # rather than lose rows, if the log and a dataset name a file differently
         some = FileSystemDataset(files, whole.schema, whole.format, whole.filesystem)
         return some.schema, self._read(some.to_batches())
 
@@ -141,9 +147,7 @@ class DeltaSource:
         return self._opened(None)
 
     def at(self, version: int) -> DeltaVersion:
-        """A version. Raises as `newest`, and KafkaException (OFFSET_OUT_OF_RANGE) if it is not kept
-        any more.
-        """
+        """A version. Raises as `newest`, and TableVersionLost."""
         return self._opened(version)
 
     def _opened(self, version: int | None) -> DeltaVersion:
@@ -169,15 +173,14 @@ class DeltaSource:
         reason = f"input {self.name!r}: the Delta table at {self.address} {what}"
         return InvalidConfig(printable(reason), key=self.name)
 
-    def gone(self, version: int) -> KafkaException:
+    def lost(self, version: int) -> TableVersionLost:
         """The error for a version that cannot be read any more."""
-        reason = (
+        return TableVersionLost(
             f"input {self.name!r}: version {version} of the Delta table at {self.address} is not "
             "kept any more, as VACUUM or log clean-up has removed it: read a later tick; "
             "delta.deletedFileRetentionDuration and delta.logRetentionDuration of the table keep "
             "versions longer"
         )
-        return KafkaException(KafkaError(KafkaError.OFFSET_OUT_OF_RANGE, printable(reason)))
 
     @contextmanager
     def errors(self, version: int | None, *, opening: bool = False) -> Iterator[None]:
@@ -198,7 +201,7 @@ class DeltaSource:
             yield
         except TableNotFoundError:
             if version is not None and DeltaTable.is_deltatable(self.address, self._options()):
-                raise self.gone(version) from None
+                raise self.lost(version) from None
             raise self._refused("does not exist") from None
         except (DeltaError, pa.ArrowException, OSError) as error:
             text = " ".join(str(error).split())
@@ -207,5 +210,5 @@ class DeltaSource:
             # No entry of the log and no checkpoint leads to the version, or its files are gone.
             is_gone = _GONE.search(text) or (opening and isinstance(error, DeltaError))
             if version is not None and is_gone:
-                raise self.gone(version) from None
+                raise self.lost(version) from None
             raise self._refused(f"cannot be read: {text:.500}") from None

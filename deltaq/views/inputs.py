@@ -124,8 +124,7 @@ class Inputs:
     def forms(self, at: Mapping[str, InputCut] | None = None) -> dict[str, InputForm]:
         """The present forms of the topics, and those of the tables at a cut; present ones without
         it. Raises InvalidConfig for a declaration that does not fit its topic, UnknownTopic,
-        Corrupt, Unavailable, and KafkaException (OFFSET_OUT_OF_RANGE) for a version of a table that
-        is not kept any more.
+        Corrupt, Unavailable, and TableVersionLost for a version of a table.
         """
         found = {name: self._form(self._topic(name).describe()) for name in self.topics.values()}
         for source in self.tables.values():
@@ -144,6 +143,8 @@ class Inputs:
 
     def create(self, engine: ViewEngine, forms: Mapping[str, InputForm]) -> None:
         """Create the inputs without rows. Raises Corrupt, Unavailable."""
+        for name, source in self.tables.items():
+            _create_table(engine, name, forms[source.name])
         for name, topic in self.topics.items():
             columns, _ = self._rows(topic, {}, forms[topic])
             engine.create_input(name, columns, is_keyed=forms[topic].is_keyed)
@@ -203,6 +204,10 @@ def _table_after(source: DeltaSource, newest: DeltaVersion, last: Tick | None) -
     return now
 
 
+def _create_table(engine: ViewEngine, name: str, form: InputForm) -> None:
+    engine.create_input(name, form.schema, is_keyed=False, is_replaced=True)
+
+
 def _load_table(
     engine: ViewEngine,
     name: str,
@@ -211,20 +216,25 @@ def _load_table(
     after: InputCut,
     form: InputForm,
 ) -> None:
-    """Give the engine the version of a table that the later cut has."""
-    if not after.ends:  # its columns only
-        engine.create_input(name, form.schema, is_keyed=False, is_replaced=True)
-    elif before is None:
-        columns, batches = source.at(_version(after)).rows()
-        engine.create_input(name, columns, is_keyed=False, is_replaced=True)
-        engine.add_rows(name, columns, batches)
-    elif before.ends != after.ends:
-        version = source.at(_version(after))
-        added = version.added_since(_version(before))
-        if added is None:
-            engine.replace_rows(name, *version.rows())
-        else:
-            engine.add_rows(name, *added)
+    """Give the engine the version of a table that the later cut has; none if that has no end."""
+    if before is None:
+        _create_table(engine, name, form)
+    had = before.ends if before is not None else after.starts
+    if had == after.ends:
+        return
+    version = source.at(_version(after))
+    if version.columns != form.schema:
+        # A checkpoint has a version from before the table had the columns that the engine has.
+        reason = f"version {version.version} of the table of {source.name!r} has other columns"
+        raise InvalidConfig(reason, key=source.name)
+    if had == after.starts:
+        engine.add_rows(name, *version.rows())
+        return
+    added = version.added_since(had[0] - 1)
+    if added is None:
+        engine.replace_rows(name, *version.rows())
+    else:
+        engine.add_rows(name, *added)
 
 
 def _after(name: str, before: InputCut, now: InputCut, moves: bool) -> InputCut:

@@ -49,25 +49,22 @@ class ViewTopics:
         Raises InvalidConfig if the topic cannot have these columns, and what `end` and creating
         raise.
         """
-        handle = self.handle(topic, columns, is_keyed=is_keyed)
+        own = [] if is_keyed else [pa.field(WEIGHT, pa.int64())]
+        schema = pa.schema([*columns, *own, pa.field(TICK, pa.int64())])
+        handle = Topic(
+            topic,
+            schema,
+            partitions=1,
+            config=_KEYED if is_keyed else _CHANGELOG,
+            store=self.store,
+            clock=self.clock,
+        )
         handle.create(exist_ok=True)
         handle.evolve()
         if is_keyed != ("compact" in handle.describe().settings.cleanup_policy):
             reason = f"view {topic!r} has another kind of row key than before: delete the group"
             raise InvalidConfig(reason, key=topic)
         return self.end(topic, before)
-
-    def handle(self, topic: str, columns: pa.Schema, *, is_keyed: bool) -> Topic:
-        """The topic of a view with these columns."""
-        own = [] if is_keyed else [pa.field(WEIGHT, pa.int64())]
-        return Topic(
-            topic,
-            pa.schema([*columns, *own, pa.field(TICK, pa.int64())]),
-            partitions=1,
-            config=_KEYED if is_keyed else _CHANGELOG,
-            store=self.store,
-            clock=self.clock,
-        )
 
     def end(self, topic: str, before: ViewOffsets | None) -> ViewOffsets:
         """Where the topic of a view ends: where the last tick left it, `before`, or else at its

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import DeltaError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -28,10 +29,11 @@ from deltaq import Producer, Topic
 from deltaq.errors import InvalidConfig, KafkaError, KafkaException, Unavailable
 from deltaq.store import forget_memory_store, open_store
 from deltaq.topics.holds import stored_holds
-from deltaq.views import Views
+from deltaq.views import Views, delta_tables
 from deltaq.views.delta_tables import DeltaSource, DeltaVersion
 from deltaq.views.listing import lags
 from deltaq.views.modes import MODES, Mode
+from deltaq.views.runner import GroupRunner
 from deltaq.views.ticks import tick_of
 from tests.depth import depth
 from tests.integration.engines.test_filtered_reads import _delta_of_duckdb
@@ -91,7 +93,7 @@ def step(change: Callable[[Path, list[Any]], list[Any]]) -> Callable[[Path, list
 @step
 def append(path: Path, people: list[Any]) -> list[Any]:
     more = [(len(people) + 1, "u"), (1, "v"), (1, "v"), (7, None)]
-    write(path, *more)
+    write(path, *more, schema_mode="merge")
     return [*people, *more]
 
 
@@ -632,6 +634,46 @@ def test_a_damaged_table_is_named(tmp_path: Path):
         views_of(path).run(until="now")
 
 
+def test_a_table_that_deltalake_does_not_read_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    path = tmp_path / "people"
+    write(path, (1, "u"))
+    monkeypatch.setattr(DeltaTable, "scan", Mock(side_effect=DeltaError("no such feature")))
+    with pytest.raises(InvalidConfig, match=r"input 'people': .* cannot be read: no such feature"):
+        views_of(path).run(until="now")
+
+
+def test_no_row_is_lost_if_a_dataset_names_files_in_another_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    path = tmp_path / "people"
+    write(path, (1, "u"), partition_by=["city"])
+    views = views_of(path)
+    monkeypatch.setattr(delta_tables, "unquote", str)
+    with running(views) as runner:
+        runner.tick()
+        write(path, (2, "v w"))
+        runner.tick()
+    check_rows(views, [(1, "u"), (2, "v w")])
+    assert views.check() == []
+
+
+def test_files_elsewhere_are_read(tmp_path: Path):
+    path = tmp_path / "people"
+    write(path, (1, "u"))
+    views = views_of(path)
+    with running(views) as runner:
+        runner.tick()
+        file = tmp_path / "more.parquet"
+        pq.write_table(pa.table({"id": [9], "city": ["w"]}, SCHEMA), file)
+        about = {"path": file.as_uri(), "size": file.stat().st_size, "stats": None}
+        forged(path, [{"add": actions(path, 0)["add"] | about}])
+        runner.tick()
+    check_rows(views, [(1, "u"), (9, "w")])
+    assert views.check() == []
+
+
 def test_a_store_that_does_not_answer_is_tried_again(monkeypatch: pytest.MonkeyPatch):
     def refuse(*_: object, **__: object) -> None:
         raise OSError("Kernel error\n Generic S3 error\n error sending request")
@@ -657,3 +699,59 @@ def test_files_of_a_folder_declare_tables(tmp_path: Path):
     views = Views.from_folder(folder, ROOT)
     views.run(until="now")
     assert rows(views, "cities") == [("u", 1, 1)]
+
+
+# --- checkpoints ---
+
+
+def resumed(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether each runner that begins from now on goes on from a checkpoint."""
+    found = []
+    begin = GroupRunner._resumed
+
+    def noted(self: GroupRunner, cut: Any) -> Any:
+        found.append((engine := begin(self, cut)) is not None)
+        return engine
+
+    monkeypatch.setattr(GroupRunner, "_resumed", noted)
+    return found
+
+
+def gain_column(path: Path, people: list[Any]) -> list[Any]:
+    wider = pa.table({"id": [30], "city": ["v"], "age": [30]})
+    write_deltalake(path, wider, mode="append", schema_mode="merge")
+    return [*people, (30, "v")]
+
+
+def delete_and_vacuum(path: Path, people: list[Any]) -> list[Any]:
+    return vacuum(path, delete_ones(path, people))
+
+
+@pytest.mark.parametrize(
+    ("change", "is_used"),
+    [(append, True), (delete_ones, True), (delete_and_vacuum, False), (gain_column, False)],
+)
+def test_a_runner_goes_on_from_a_checkpoint_if_its_version_is_there(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[Path, list[Any]], list[Any]],
+    is_used: bool,
+):
+    path = tmp_path / "people"
+    people: list[Any] = [(1, "u"), (2, "v")]
+    write(path, *people)
+    views = views_of(path, "incremental")
+    with running(views) as runner:
+        runner.tick()
+    found = resumed(monkeypatch)
+    people = change(path, people)
+    with running(views) as runner:
+        runner.tick()
+        assert found == [is_used]
+        check_rows(views, people)
+        people = append(path, people)
+        runner.tick()
+        people = update_city(path, people)
+        runner.tick()
+    check_rows(views, people)
+    assert views.check() == []

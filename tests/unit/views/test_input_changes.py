@@ -79,6 +79,28 @@ def test_views_gain_the_columns_that_a_typed_topic_gains(mode: Mode):
     assert views.check() == []
 
 
+def test_a_runner_that_goes_on_from_a_checkpoint_publishes_new_columns():
+    for topic in ("events", "others"):
+        Topic(topic, EVENTS, bootstrap_servers=ROOT).create()
+    views = Views("g", ROOT)
+    views.view("sums", "select k, sum(n) as s from others group by k", mode="incremental")
+    views.view("everything", f"select {OWN} from events", mode="full")
+    with running(views) as runner:
+        write({"k": 1, "n": 1})
+        write({"k": 1, "n": 1}, topic="others")
+        runner.tick()
+    evolve(("k", pa.int32()), ("n", pa.int32()), ("s", pa.string()))
+    with running(views) as runner:
+        write({"k": 2, "n": 2, "s": "x"})
+        runner.tick()
+        write({"k": 3, "n": 3, "s": "y"})
+        write({"k": 1, "n": 2}, topic="others")
+        runner.tick()
+    assert rows(views, "everything") == [(1, 1, None), (2, 2, "x"), (3, 3, "y")]
+    assert rows(views, "sums") == [(1, 3)]
+    assert views.check() == []
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_views_have_the_wider_types_that_a_typed_topic_has(mode: Mode):
     Topic("events", EVENTS, bootstrap_servers=ROOT).create()

@@ -66,7 +66,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "obstore": ("deltaq/store/",),
     "minio": ("deltaq/store/bucket_admin.py",),
     "urllib3": ("deltaq/store/bucket_admin.py",),
-    "deltalake": (),
+    "deltalake": ("deltaq/views/delta_tables.py",),
     "pydantic": ("deltaq/serde/",),
     "pydantic_core": ("deltaq/serde/",),
     "avro": ("deltaq/schema_registry/compatibility/avro.py",),

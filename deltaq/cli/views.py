@@ -59,7 +59,8 @@ def run_views(
     """Publish the views of a folder while their topics change, until Ctrl-C.
 
     The file total.sql is the view total. A first line "-- key: account" names the columns that tell
-    its rows apart, where the SQL does not. A second runner of the group ends the first.
+    its rows apart, where the SQL does not. The file visits.input declares the columns of the topic
+    visits, whose values are JSON. A second runner of the group ends the first.
     """
     from deltaq.views import Views  # noqa: PLC0415 - `deltaq --help` needs no clients
 

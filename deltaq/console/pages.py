@@ -10,7 +10,7 @@ from deltaq.console.charts import chart
 from deltaq.console.graphs import view_graph
 from deltaq.console.messages import MESSAGES_MAX, Row, Wanted, find
 from deltaq.console.view import GroupPage, TopicPage
-from deltaq.console.view_groups import proof, rows_of, state_of, views_of
+from deltaq.console.view_groups import proof, rows_of, state_of, tables_stored, views_of
 from deltaq.console.view_groups import survey as survey_views
 from deltaq.console.visits import Page, Root, Visit
 from deltaq.errors import InvalidConfig, KafkaError, KafkaException, UnknownTopic
@@ -222,7 +222,7 @@ def _view_group(visit: Visit, *, is_checked: bool) -> Page:
             values["rows"] = rows_of(cut, visit.given["view"], stored)
         if is_checked:
             stored = sum(sizes.get(topic, 0) for topic in (*topics, *cut.published.inputs))
-            values["mismatches"] = proof(cut, stored)
+            values["mismatches"] = proof(cut, stored + tables_stored(cut))
     except InvalidConfig as error:  # without the extra, or too large
         values["problem"] = error.error.str()
     return Page("view_group.html", values)

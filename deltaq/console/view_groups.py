@@ -14,6 +14,7 @@ from deltaq.store import Store
 from deltaq.tools.duckdb_tables import topic_of
 from deltaq.units import as_size, as_text
 from deltaq.views.checking import mismatches_at
+from deltaq.views.delta_tables import DeltaSource
 from deltaq.views.listing import groups, lags
 from deltaq.views.modes import mode_text
 from deltaq.views.program import ViewProgram, key_text, view_topic
@@ -151,6 +152,15 @@ def rows_of(cut: ViewCut, name: str, stored: int) -> ShownRows:
     rows = cut[name]
     _check_size(f"view {name!r}", stored, "deltaq views read")
     return _shown(rows.to_arrow(), ROWS_MAX)
+
+
+def tables_stored(cut: ViewCut) -> int:
+    """The stored bytes of the Delta tables that a cut covers. Raises as `DeltaSource.at`."""
+    return sum(
+        DeltaSource(name, of.delta).at(of.ends[0] - 1).stored_bytes
+        for name, of in cut.published.inputs.items()
+        if of.delta
+    )
 
 
 def proof(cut: ViewCut, stored: int) -> list[ShownMismatch]:

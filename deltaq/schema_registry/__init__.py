@@ -18,6 +18,7 @@ Modules:
   and Protobuf
 * `avro`, `json_schema`, `protobuf`, `avro_json`: serializer and deserializer of a format; values of
   Avro from those of JSON
+* `table_columns`: the columns that hold the values of a schema
 * `message_schemas`, `wire_format`, `subject_names`, `serde_settings`: what these share: which
   schema a message is written and read with, how the message names it, its subject, their settings
 """

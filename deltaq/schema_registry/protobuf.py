@@ -173,9 +173,12 @@ class ProtobufDeserializer(Deserializer):
         return self._format.decode(payload.read(), self._message_type)
 
 
-def message_of(value: bytes, client: SchemaRegistryClient) -> tuple[str, dict[str, Any]]:
+def message_of(
+    value: bytes, client: SchemaRegistryClient, *, with_defaults: bool = False
+) -> tuple[str, dict[str, Any]]:
     """The full name and the fields of a message of any schema in the registry, for programs without
-    its class. Raises SerializationError for bytes that are no such message, SchemaRegistryError for
+    its class; `with_defaults`, also fields that are not written for their default, such as 0.
+    Raises SerializationError for bytes that are no such message, SchemaRegistryError for
     an unknown schema.
     """
     schemas = ReaderSchemas(client, deserializer_settings(None, {}), _TYPE)
@@ -183,7 +186,9 @@ def message_of(value: bytes, client: SchemaRegistryClient) -> tuple[str, dict[st
     file = parsed_schema(schemas.writer(schema_id), client)
     protobuf_format = load_format(_TYPE)
     message = protobuf_format.message_at(file, schema_id.message_indexes)
-    return message.full_name, protobuf_format.as_dict(payload.read(), message)
+    return message.full_name, protobuf_format.as_dict(
+        payload.read(), message, with_defaults=with_defaults
+    )
 
 
 def _checked_class(protobuf_format: Any, message_type: Any) -> Any:

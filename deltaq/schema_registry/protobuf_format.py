@@ -207,12 +207,14 @@ def decode(payload: bytes, kind: Any) -> Any:
         raise SerializationError(f"no {kind.__name__}: {error!s:.1000}") from error
 
 
-def as_dict(payload: bytes, message: Any) -> dict[str, Any]:
-    """The fields of a message, by its descriptor alone, as JSON has them. Raises
-    SerializationError.
+def as_dict(payload: bytes, message: Any, *, with_defaults: bool = False) -> dict[str, Any]:
+    """The fields of a message, by its descriptor alone, as JSON has them. `with_defaults`: also
+    those without presence that have their default. Raises SerializationError.
     """
     fields: dict[str, Any] = MessageToDict(
-        decode(payload, GetMessageClass(message)), preserving_proto_field_name=True
+        decode(payload, GetMessageClass(message)),
+        preserving_proto_field_name=True,
+        always_print_fields_with_no_presence=with_defaults,
     )
     return fields
 

@@ -6,7 +6,11 @@ Modules:
 * `group`: a group of views as users see it
 * `query`, `program`: what tells the rows of a view apart, and why its SQL has no single right
   result, as pure functions; the views of a group in their order
-* `engine`, `inputs`: the views in DuckDB, in full or by rules; the topics that they read, at a cut
+* `engine`, `inputs`: the views in DuckDB, in full or by rules; the topics and tables that they
+  read, at a cut
+* `declared`, `column_text`, `decoding`, `registry_inputs`: columns that are declared for topics of
+  bytes, and as text; records decoded into them; columns and values of the schema registry
+* `delta_tables`: Delta tables that other programs write; deltalake is known only here
 * `functions`, `operators`: Python functions that the SQL calls; SQL that is written by methods
 * `tick_clock`: the one time of a tick, which views read
 * `rules`, `planning`, `planning_time`, `incremental`: how rows change with what they are made from;

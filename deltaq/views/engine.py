@@ -40,6 +40,11 @@ _log = logging.getLogger("deltaq.views")
 _BEFORE = "before"
 """The schema of DuckDB with what views in full had at the last tick."""
 
+DELETED = "_deleted"
+"""A column of records that are added, and of no input: which of them are tombstones. Without it,
+those are whose own columns are all null.
+"""
+
 _STORED = {
     "HUGEINT": "DECIMAL(38,0)",
     "UHUGEINT": "DECIMAL(38,0)",
@@ -154,14 +159,19 @@ class ViewEngine:
 
     # --- inputs ---
 
-    def create_input(self, name: str, columns: pa.Schema, *, is_keyed: bool) -> None:
+    def create_input(
+        self, name: str, columns: pa.Schema, *, is_keyed: bool, is_replaced: bool = False
+    ) -> None:
         """An input with these columns, without rows. Of a keyed input, the newest record of each
-        key counts, and none if that is a tombstone.
+        key counts, and none if that is a tombstone. `is_replaced`: for `replace_rows`.
         """
-        create(self._connection, now(name), columns, [])
+        own = pa.schema([column for column in columns if column.name != DELETED])
+        create(self._connection, now(name), own, [])
         self._types[name] = described(self._connection, now(name))
         if is_keyed:
             self._keyed.add(name)
+        if is_replaced:
+            self._always.add(name)
 
     def add_rows(self, name: str, columns: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
         """Add records to an input, behind those that it has."""
@@ -170,19 +180,23 @@ class ViewEngine:
         if name in self._keyed:
             self._replace(name, columns, batches)
             return
+        own = ", ".join(map(quoted, self._types[name]))
         for source in sources(self._connection, columns, batches):
-            self._rules.note(name, f"select *, 1 from {source}")
+            self._rules.note(name, f"select {own}, 1 from {source}")
             if not self._rules.is_hidden(name):
-                self._connection.execute(f"insert into {now(name)} from {source}")
+                self._connection.execute(f"insert into {now(name)} select {own} from {source}")
 
     def _replace(self, name: str, columns: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
         """Put records in the place of those with the same keys."""
         create(self._connection, "_added", columns, batches, kind="temp table")
+        own = ", ".join(map(quoted, self._types[name]))
         values = [column for column in columns.names if not column.startswith("_")]
         is_there = " or ".join(f"{quoted(column)} is not null" for column in values)
+        if DELETED in columns.names:
+            is_there = f"not {DELETED}"
         newest = (
-            "select * from (select * from temp._added qualify row_number() over (partition by _key "
-            f"order by _offset desc) = 1) where {is_there}"
+            f"select {own} from (select * from temp._added qualify row_number() over (partition by "
+            f"_key order by _offset desc) = 1) where {is_there}"
         )
         if self._rules.is_hidden(name):
             self._rules.replace_newest(name, "temp._added", newest)
@@ -192,6 +206,20 @@ class ViewEngine:
             self._connection.execute(f"delete {touched}")
             self._connection.execute(f"insert into {now(name)} {newest}")
             self._rules.note(name, f"select *, 1 {touched}")
+        self._connection.execute("drop table temp._added")
+
+    def replace_rows(
+        self, name: str, columns: pa.Schema, batches: Iterable[pa.RecordBatch]
+    ) -> None:
+        """Take these rows for all that an input has."""
+        create(self._connection, "_added", columns, batches, kind="temp table")
+        own = ", ".join(map(quoted, self._types[name]))
+        both = f"select {own}, 1 as _w from temp._added union all select {own}, -1 from {now(name)}"
+        changed = f"select {own}, sum(_w)::bigint from ({both}) group by all having sum(_w) <> 0"
+        self._rules.note(name, changed)
+        self._connection.execute(
+            f"create or replace table {now(name)} as select {own} from temp._added"
+        )
         self._connection.execute("drop table temp._added")
 
     def remove_before(self, name: str, starts: Sequence[int]) -> None:
@@ -252,8 +280,14 @@ class ViewEngine:
         return self._table(f"select {casts} from {now(view)} limit 0").schema
 
     def restore(self, view: str, rows: pa.Table) -> None:
-        """Take these rows for what a view had at the last tick. After the first `evaluate`."""
-        names = ", ".join(map(quoted, self._stored[view]))
+        """Take these rows for what a view had at the last tick. After the first `evaluate`.
+
+        A column that they lack was null: the view has it since an input has, and the tick was
+        before.
+        """
+        there = {*rows.column_names}
+        columns = ((name, quoted(name)) for name in self._stored[view])
+        names = ", ".join(own if name in there else f"null as {own}" for name, own in columns)
         with registered(self._connection, rows) as source:
             self._connection.execute(
                 f"create or replace table {_before(view)} as "

@@ -15,6 +15,14 @@ from deltaq.names import check_id
 from deltaq.root import open_root
 from deltaq.store import Store
 from deltaq.views.checking import ViewMismatch, mismatches
+from deltaq.views.declared import (
+    Columns,
+    DeclaredInput,
+    InputFormat,
+    OnError,
+    declared_input,
+    declared_table,
+)
 from deltaq.views.engine import StateLimits
 from deltaq.views.explaining import ViewRules, explained
 from deltaq.views.following import ViewChange, followed
@@ -63,6 +71,7 @@ class Views:
         self._modes: dict[str, Mode] = {}
         self._functions: dict[str, ViewFunction] = {}
         self._progress = RunnerProgress()
+        self._declared: dict[str, DeclaredInput] = {}
         self._program: ViewProgram | None = None
 
     @classmethod
@@ -76,8 +85,10 @@ class Views:
         clock: Clock = SYSTEM_CLOCK,
     ) -> Views:
         """The views of a folder: each file `name.sql` is the view `name`. First lines `-- key: a,
-        b` and `-- mode: full` are `key` and `mode` of `view`. The group has the name of the folder.
-        Raises InvalidConfig for a folder without such files, and as `view`.
+        b` and `-- mode: full` are `key` and `mode` of `view`. Each file `name.input` has the
+        columns of `input`, after first lines such as `-- format: avro` and `-- on_error: skip`, or
+        one line such as `-- delta: /lake/customers`. The group has the name of the folder. Raises
+        InvalidConfig for a folder without views, and as `view` and `input`.
         """
         path = Path(folder)
         files = sorted(path.glob("*.sql"))
@@ -86,7 +97,10 @@ class Views:
         views = cls(group or path.resolve().name, root, store=store, clock=clock)
         for file in files:
             text = file.read_text()
-            views.view(file.stem, text, **_options_in(text))
+            views.view(file.stem, text, **_options_in(text, ("key", "mode"))[0])
+        for file in sorted(path.glob("*.input")):
+            options, columns = _options_in(file.read_text(), ("format", "on_error", "delta"))
+            views.input(file.stem, columns or None, **options)
         return views
 
     def view(
@@ -136,6 +150,47 @@ class Views:
         self._program = None
         return call
 
+    def input(
+        self,
+        name: str,
+        columns: Columns | None = None,
+        *,
+        format: InputFormat = "json",  # noqa: A002 - the word that SQL engines use
+        on_error: OnError = "refuse",
+        delta: str | None = None,
+    ) -> None:
+        """Declare an input: columns for a topic of bytes, or a Delta table.
+
+        The values of the topic `name` stand for objects with these fields, which SQL has as
+        columns. Other fields are passed over, and one that a value lacks is null.
+
+        `columns` are text with DuckDB's types, such as "account VARCHAR NOT NULL, amount
+        DECIMAL(18,2)", a mapping of names to types, an Arrow schema, or a pydantic model, of which
+        the columns count. Values are JSON, or with `format` those of the schema registry: `avro`,
+        `json_schema`, `protobuf`. Those have the columns of all versions of the subject
+        `<topic>-value`, if none are given.
+
+        A record that does not fit stops the runner; with `on_error="skip"` it is left out, each
+        time that it is read, with a warning in the log.
+
+        With `delta`, `name` is the Delta table at this address, a folder or such as
+        `s3://lake/customers`, which other programs write. A cut has one version of it; rows that a
+        version has no more leave the views. It needs the extra [delta].
+
+        Raises InvalidConfig.
+        """
+        if name in self._declared:
+            reason = f"the group {self.group!r} has two declarations of the input {name!r}"
+            raise InvalidConfig(reason, key=name)
+        if delta is None:
+            self._declared[name] = declared_input(name, columns, format, on_error)
+        elif (columns, format, on_error) != (None, "json", "refuse"):
+            reason = f"input {name!r} is a Delta table, which has columns: give its address only"
+            raise InvalidConfig(reason, key=name)
+        else:
+            self._declared[name] = declared_table(name, delta)
+        self._program = None
+
     @property
     def program(self) -> ViewProgram:
         """The views in an order in which each follows those that it reads.
@@ -145,7 +200,10 @@ class Views:
         """
         if self._program is None:
             self._program = compiled(
-                self.group, tuple(self._queries.values()), tuple(self._functions.values())
+                self.group,
+                tuple(self._queries.values()),
+                tuple(self._functions.values()),
+                tuple(self._declared.values()),
             )
         return self._program
 
@@ -174,8 +232,9 @@ class Views:
 
         Raises Fenced if another runner of the group has taken over, InvalidConfig for SQL that
         DuckDB refuses and a table that does not exist, InvalidValue for a row key that does not
-        tell rows apart, UnknownTopic for an input that was deleted or created anew,
-        OffsetOutOfRange for one that lacks records, Corrupt, Incompatible; with `until="now"` also
+        tell rows apart, ValueDeserializationError for a record that does not fit declared columns,
+        UnknownTopic for an input that was deleted or created anew, OffsetOutOfRange for one that
+        lacks records, Corrupt, Incompatible; with `until="now"` also
         Unavailable.
         """
         if every <= 0:
@@ -279,13 +338,14 @@ class Views:
         return mismatches(self._store, self._clock, self.group, self._functions.values())
 
 
-def _options_in(text: str) -> dict[str, Any]:
-    """The options that the first lines of a file name, such as `-- key: account`."""
+def _options_in(text: str, known: Sequence[str]) -> tuple[dict[str, Any], str]:
+    """The options that the first lines of a file name, such as `-- key: account`, and the rest."""
     found: dict[str, Any] = {}
-    for line in text.lstrip().splitlines():
+    lines = text.strip().splitlines()
+    for at, line in enumerate(lines):
         name, is_option, value = line.removeprefix("--").partition(":")
-        if not line.startswith("--") or not is_option or name.strip() not in ("key", "mode"):
-            break
+        if not line.startswith("--") or not is_option or name.strip() not in known:
+            return found, "\n".join(lines[at:])
         values = [part.strip() for part in value.split(",") if part.strip()]
         found[name.strip()] = values if name.strip() == "key" else value.strip()
-    return found
+    return found, ""

@@ -1,21 +1,29 @@
-"""The inputs of a group of views: the topics that they read, at a cut."""
+"""The inputs of a group of views: the topics and Delta tables that they read, at a cut."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+
+import pyarrow as pa
 
 from deltaq.clock import Clock
 from deltaq.errors import InvalidConfig, OffsetOutOfRange, UnknownTopic
 from deltaq.metadata import TopicDescription
+from deltaq.schema_registry import SchemaRegistryClient
 from deltaq.serde.schema import TopicSchema
 from deltaq.store import Store
 from deltaq.tools.duckdb_tables import rows_of, topic_of
+from deltaq.tools.positions import Ranges
 from deltaq.topic import Topic
 from deltaq.topics.listing import topic_names
 from deltaq.transactions.cut import cut
+from deltaq.views.declared import DeclaredInput
+from deltaq.views.decoding import decoded_rows
+from deltaq.views.delta_tables import DeltaSource, DeltaVersion
 from deltaq.views.engine import ViewEngine
 from deltaq.views.program import ViewProgram
+from deltaq.views.registry_inputs import RegistryColumns
 from deltaq.views.tick_clock import CLOCK
 from deltaq.views.ticks import InputCut, Tick
 
@@ -28,12 +36,8 @@ class InputForm:
     counts, as in a compacted topic.
     """
 
-    schema: TopicSchema | None
+    schema: TopicSchema | pa.Schema | None
     is_keyed: bool
-
-    @classmethod
-    def of(cls, topic: TopicDescription) -> InputForm:
-        return cls(topic.schema, "compact" in topic.settings.cleanup_policy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,36 +51,52 @@ class ChosenCut:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """The topics that a program reads: by the name in its SQL, the topic."""
+    """The topics and tables that a program reads, by the names in its SQL. `declared` are those
+    with declared columns, by topic.
+    """
 
     store: Store
     clock: Clock
     topics: Mapping[str, str]
+    tables: Mapping[str, DeltaSource]
+    declared: Mapping[str, DeclaredInput]
+    registry: RegistryColumns
 
     @classmethod
     def of(cls, program: ViewProgram, store: Store, clock: Clock) -> Inputs:
         """Raises InvalidConfig for a table that is neither a view nor a topic, Unavailable."""
         there = topic_names(store)
         _refuse_topic_of_clock(program, there)
-        topics = {}
+        topics, tables = {}, {}
+        declared = {of.name: of for of in program.declared if not of.delta}
+        sources = {of.name: DeltaSource(of.name, of.delta) for of in program.declared if of.delta}
         for name in program.inputs:
-            topic = topic_of(name, there)
-            if topic is None:
+            table, topic = topic_of(name, sources), topic_of(name, there)
+            if table is not None:
+                tables[name] = sources[table]
+            elif topic is not None:
+                topics[name] = topic
+            else:
                 (reader, *_) = (view.name for view in program.views if name in view.reads)
                 raise InvalidConfig(
                     f"view {reader!r} reads {name!r}, which is neither a view of {program.group!r} "
                     "nor a topic; a name with a dot or a dash stands in double quotes",
                     key=reader,
                 )
-            topics[name] = topic
-        return cls(store, clock, topics)
+        for name in declared:
+            if name not in topics.values():
+                reason = f"input {name!r} is declared, and there is no topic of this name"
+                raise InvalidConfig(reason, key=name)
+        registry = SchemaRegistryClient({"url": store.url}, store=store, clock=clock)
+        return cls(store, clock, topics, tables, declared, RegistryColumns(registry))
 
     def choose(self, last: Tick | None, *, moves_with_retention: bool) -> ChosenCut:
         """The newest cut that splits no transaction. It begins where the last one began; where the
         topics begin now, if it moves with retention, or is the first.
 
         Raises UnknownTopic for a topic that was deleted, or created anew since the last tick,
-        OffsetOutOfRange if it lacks records that the last tick had, and what `cut` raises.
+        OffsetOutOfRange if it lacks records that the last tick had, InvalidConfig for a declaration
+        that does not fit, and what `cut` raises.
         """
         names = sorted(set(self.topics.values()))
         # The clock of this machine may be behind the one that has chosen the last cut.
@@ -92,21 +112,44 @@ class Inputs:
             now = InputCut(topic.topic_id, tuple(starts), tuple(ends[name].values()))
             before = None if last is None else last.inputs.get(name)
             found[name] = now if before is None else _after(name, before, now, moves_with_retention)
-            forms[name] = InputForm.of(topic)
+            # After the cut: the schemas of its records are in the registry by now.
+            forms[name] = self._form(topic)
+        for source in self.tables.values():
+            newest = source.newest()
+            found[source.name] = _table_after(source, newest, last)
+            forms[source.name] = InputForm(newest.columns, is_keyed=False)
         return ChosenCut(time_ms, found, forms)
 
     def ids(self) -> dict[str, str]:
         """The present topic ids. Raises UnknownTopic, Corrupt, Incompatible, Unavailable."""
         return {name: self._topic(name).describe().topic_id for name in self.topics.values()}
 
-    def forms(self) -> dict[str, InputForm]:
-        """The present forms of the topics. Raises UnknownTopic, Corrupt, Unavailable."""
-        return {name: InputForm.of(self._topic(name).describe()) for name in self.topics.values()}
+    def forms(self, at: Mapping[str, InputCut] | None = None) -> dict[str, InputForm]:
+        """The present forms of the topics, and those of the tables at a cut; present ones without
+        it. Raises InvalidConfig for a declaration that does not fit its topic, UnknownTopic,
+        Corrupt, Unavailable, and TableVersionLost for a version of a table.
+        """
+        found = {name: self._form(self._topic(name).describe()) for name in self.topics.values()}
+        for source in self.tables.values():
+            version = source.newest() if at is None else source.at(_version(at[source.name]))
+            found[source.name] = InputForm(version.columns, is_keyed=False)
+        return found
+
+    def _form(self, topic: TopicDescription) -> InputForm:
+        schema, declared = topic.schema, self.declared.get(topic.name)
+        if declared is not None:
+            if schema is not None:
+                reason = f"input {topic.name!r} is a typed topic, which has columns of its own"
+                raise InvalidConfig(f"{reason}: remove its declaration", key=topic.name)
+            schema = declared.schema or self.registry.schema(declared)
+        return InputForm(schema, "compact" in topic.settings.cleanup_policy)
 
     def create(self, engine: ViewEngine, forms: Mapping[str, InputForm]) -> None:
         """Create the inputs without rows. Raises Corrupt, Unavailable."""
+        for name, source in self.tables.items():
+            _create_table(engine, name, forms[source.name])
         for name, topic in self.topics.items():
-            columns, _ = rows_of(self._topic(topic), {})
+            columns, _ = self._rows(topic, {}, forms[topic])
             engine.create_input(name, columns, is_keyed=forms[topic].is_keyed)
 
     def load(
@@ -116,16 +159,31 @@ class Inputs:
         wanted: Mapping[str, InputCut],
         forms: Mapping[str, InputForm],
     ) -> None:
-        """Add to the engine what `wanted` has and `had` had not. Raises Corrupt, Unavailable."""
+        """Add to the engine what `wanted` has and `had` had not. Raises ValueDeserializationError
+        for a record that does not fit declared columns, Corrupt, Unavailable, and as `forms` for a
+        table.
+        """
+        for name, source in self.tables.items():
+            cut = wanted[source.name]
+            _load_table(engine, name, source, had.get(source.name), cut, forms[source.name])
         for name, topic_name in self.topics.items():
             before, after = had.get(topic_name), wanted[topic_name]
             if before is None or before.ends != after.ends:
-                columns, batches = rows_of(self._topic(topic_name), _between(before, after))
+                form = forms[topic_name]
+                columns, batches = self._rows(topic_name, _between(before, after), form)
                 if before is None:
-                    engine.create_input(name, columns, is_keyed=forms[topic_name].is_keyed)
+                    engine.create_input(name, columns, is_keyed=form.is_keyed)
                 engine.add_rows(name, columns, batches)
             if before is not None and before.starts != after.starts[: len(before.starts)]:
                 engine.remove_before(name, after.starts)
+
+    def _rows(
+        self, name: str, ranges: Ranges, form: InputForm
+    ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        declared = self.declared.get(name)
+        if declared is None or not isinstance(form.schema, TopicSchema):
+            return rows_of(self._topic(name), ranges)
+        return decoded_rows(self._topic(name), ranges, declared, form.schema, self.registry.client)
 
     def _topic(self, name: str) -> Topic:
         return Topic(name, store=self.store, clock=self.clock)
@@ -142,6 +200,57 @@ def _refuse_topic_of_clock(program: ViewProgram, topics: Collection[str]) -> Non
                 "another name"
             )
             raise InvalidConfig(reason, key=view.name)
+
+
+def _version(cut: InputCut) -> int:
+    """The version of a Delta table that a cut has."""
+    return cut.ends[0] - 1
+
+
+def _table_after(source: DeltaSource, newest: DeltaVersion, last: Tick | None) -> InputCut:
+    """The cut of a table, after that of the last tick."""
+    now = InputCut(newest.table_id, (0,), (newest.version + 1,), source.address)
+    before = None if last is None else last.inputs.get(source.name)
+    if before is not None and (before.topic_id != now.topic_id or before.ends > now.ends):
+        reason = (
+            f"input {source.name!r} is another Delta table than at the last tick, at version "
+            f"{newest.version}: delete the group of views that reads it, and run it anew"
+        )
+        raise InvalidConfig(reason, key=source.name)
+    return now
+
+
+def _create_table(engine: ViewEngine, name: str, form: InputForm) -> None:
+    engine.create_input(name, form.schema, is_keyed=False, is_replaced=True)
+
+
+def _load_table(
+    engine: ViewEngine,
+    name: str,
+    source: DeltaSource,
+    before: InputCut | None,
+    after: InputCut,
+    form: InputForm,
+) -> None:
+    """Give the engine the version of a table that the later cut has; none if that has no end."""
+    if before is None:
+        _create_table(engine, name, form)
+    had = before.ends if before is not None else after.starts
+    if had == after.ends:
+        return
+    version = source.at(_version(after))
+    if version.columns != form.schema:
+        # A checkpoint has a version from before the table had the columns that the engine has.
+        reason = f"version {version.version} of the table of {source.name!r} has other columns"
+        raise InvalidConfig(reason, key=source.name)
+    if had == after.starts:
+        engine.add_rows(name, *version.rows())
+        return
+    added = version.added_since(had[0] - 1)
+    if added is None:
+        engine.replace_rows(name, *version.rows())
+    else:
+        engine.add_rows(name, *added)
 
 
 def _after(name: str, before: InputCut, now: InputCut, moves: bool) -> InputCut:

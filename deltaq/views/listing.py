@@ -6,18 +6,19 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from deltaq.clock import Clock
-from deltaq.errors import UnknownTopic
+from deltaq.errors import InvalidConfig, Unavailable, UnknownTopic
 from deltaq.names import is_name
 from deltaq.producer import Producer
 from deltaq.store import Store
 from deltaq.topic import Topic
 from deltaq.topics.listing import topic_names
 from deltaq.topics.lookup import TopicLookup
+from deltaq.views.delta_tables import DeltaSource
 from deltaq.views.holding import release
 from deltaq.views.program import TICK, ViewProgram, is_view_name, ticks_topic
 from deltaq.views.runner import transactional_id
 from deltaq.views.tick_clock import CLOCK
-from deltaq.views.ticks import Tick, last_tick
+from deltaq.views.ticks import InputCut, Tick, last_tick
 
 _TICKS = ticks_topic("")
 
@@ -30,8 +31,8 @@ def groups(store: Store) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class InputLag:
-    """How far a group is behind in an input: `records` are those after its cut; None if the topic
-    is gone.
+    """How far a group is behind in an input: `records` are those after its cut, versions of a Delta
+    table; None if the topic is gone, or the table cannot be read.
     """
 
     topic: str
@@ -40,15 +41,29 @@ class InputLag:
 
 def lags(store: Store, clock: Clock, tick: Tick) -> list[InputLag]:
     """How far a tick is behind each input now. Raises Corrupt, Incompatible, Unavailable."""
-    lookup, found = TopicLookup(store, clock), []
-    for topic, cut in tick.inputs.items():
-        records = None
-        with suppress(UnknownTopic):
-            head = lookup.head(topic)
-            if head.topic_id == cut.topic_id:
-                records = sum(head.next_offsets) - sum(cut.ends)
-        found.append(InputLag(topic, records))
-    return found
+    lookup = TopicLookup(store, clock)
+    return [
+        InputLag(
+            name, _versions_after(name, cut) if cut.delta else _records_after(lookup, name, cut)
+        )
+        for name, cut in tick.inputs.items()
+    ]
+
+
+def _records_after(lookup: TopicLookup, topic: str, cut: InputCut) -> int | None:
+    try:
+        head = lookup.head(topic)
+    except UnknownTopic:
+        return None
+    return sum(head.next_offsets) - sum(cut.ends) if head.topic_id == cut.topic_id else None
+
+
+def _versions_after(name: str, cut: InputCut) -> int | None:
+    try:
+        newest = DeltaSource(name, cut.delta).newest()
+    except (InvalidConfig, Unavailable):
+        return None  # what keeps it is not the root
+    return newest.version + 1 - sum(cut.ends) if newest.table_id == cut.topic_id else None
 
 
 def delete(store: Store, clock: Clock, group: str) -> list[str]:

@@ -14,6 +14,7 @@ from deltaq.errors import InvalidConfig
 from deltaq.names import check_id, check_topic
 from deltaq.serde.json_text import compact_json
 from deltaq.tools.duckdb_tables import Connection, connected, parsed, tables_read
+from deltaq.views.declared import DeclaredInput
 from deltaq.views.functions import ViewFunction
 from deltaq.views.query import Functions, calls_now, row_key, why_not
 from deltaq.views.tick_clock import CLOCK
@@ -63,11 +64,14 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class ViewProgram:
-    """The views of a group, each after those that it reads; and the functions that they call."""
+    """The views of a group, each after those that it reads; the functions that they call, and what
+    is said about their inputs.
+    """
 
     group: str
     views: tuple[View, ...]
     functions: tuple[ViewFunction, ...] = ()
+    declared: tuple[DeclaredInput, ...] = ()
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -82,11 +86,12 @@ class ViewProgram:
 
     @property
     def digest(self) -> str:
-        """What names this program: it changes with the SQL or the key of a view, and with a
-        function.
+        """What names this program: it changes with the SQL or the key of a view, with a function,
+        and with what is declared of an input.
         """
         said: list[object] = [[view.name, view.sql, view.key] for view in self.views]
         said += [list(astuple(function.signature)) for function in self.functions]
+        said += [declared.as_json() for declared in self.declared]
         return hashlib.blake2b(compact_json(said).encode(), digest_size=8).hexdigest()
 
     def view(self, name: str) -> View:
@@ -118,11 +123,14 @@ def view_topic(group: str, view: str) -> str:
 
 
 def compiled(
-    group: str, queries: Sequence[ViewQuery], calls: Sequence[ViewFunction] = ()
+    group: str,
+    queries: Sequence[ViewQuery],
+    calls: Sequence[ViewFunction] = (),
+    declared: Sequence[DeclaredInput] = (),
 ) -> ViewProgram:
-    """The program of these views, which call these functions. Raises InvalidConfig, naming the
-    view: for SQL that DuckDB refuses, SQL without one right result, views that read each other, and
-    names that are taken.
+    """The program of these views and declared inputs; the views call these functions. Raises
+    InvalidConfig, naming the view: for SQL that DuckDB refuses, SQL without one right result, views
+    that read each other, and names that are taken; and naming an input that no view reads.
     """
     check_id(group, "group")
     if not queries:
@@ -165,7 +173,17 @@ def compiled(
         )
         for name in order
     )
-    return ViewProgram(group, tuple(views), tuple(calls))
+    program = ViewProgram(group, tuple(views), tuple(calls), tuple(declared))
+    _check_read(program)
+    return program
+
+
+def _check_read(program: ViewProgram) -> None:
+    read = {name.lower() for name in program.inputs}
+    for declared in program.declared:
+        if declared.name.lower() not in read:
+            reason = f"input {declared.name!r} is declared, and no view of {program.group!r} reads"
+            raise InvalidConfig(f"{reason} it: correct its name, or remove it", key=declared.name)
 
 
 def _tables(query: object) -> set[str]:

@@ -66,7 +66,9 @@ class ViewCut:
 
     @property
     def offsets(self) -> dict[str, dict[int, int]]:
-        """By topic and partition the offset after the last record that the views cover."""
+        """By topic and partition the offset after the last record that the views cover; of a Delta
+        table, by its name and 0, the version after the one that they cover.
+        """
         return {topic: dict(enumerate(of.ends)) for topic, of in self._tick.inputs.items()}
 
     @property
@@ -110,11 +112,13 @@ class ViewCut:
         program = program_of(self._store, self._clock, self._group, self._tick, self._functions)
         inputs = Inputs.of(program, self._store, self._clock)
         with engine(program) as found:
-            forms = inputs.forms()
+            forms = inputs.forms(self._tick.inputs)
             inputs.load(found, {}, self._tick.inputs, forms)
             found.set_time(self._tick.time_ms)
             # After reading: what was there then was there before.
             for topic, cut in self._tick.inputs.items():
+                if cut.delta:
+                    continue  # what is kept of it could be read
                 is_keyed = forms[topic].is_keyed
                 if not is_kept(
                     self._store, self._clock, self._group, topic, cut, is_keyed=is_keyed
@@ -195,4 +199,5 @@ def program_of(
     said = tick if tick.queries else tick_at(store, group, clock, tick.program_at)
     if said is None or not said.queries:
         raise InvalidConfig(f"the SQL of tick {tick.number} of {group!r} is not kept", key=group)
-    return compiled(group, said.queries, matched(group, said.functions, functions))
+    calls = matched(group, said.functions, functions)
+    return compiled(group, said.queries, calls, said.declared)

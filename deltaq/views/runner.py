@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
+import pyarrow as pa
+
 from deltaq import metrics
 from deltaq.clock import Clock
 from deltaq.errors import Fenced, InvalidConfig, Unavailable
@@ -16,12 +18,13 @@ from deltaq.producer import Producer
 from deltaq.store import Store
 from deltaq.topic import Topic
 from deltaq.views.checkpoints import Checkpoints, RowsMissing
+from deltaq.views.delta_tables import TableVersionLost
 from deltaq.views.engine import StateLimits, ViewEngine, engine
 from deltaq.views.health import RunnerProgress
 from deltaq.views.holding import GroupHolds
 from deltaq.views.inputs import ChosenCut, InputForm, Inputs
 from deltaq.views.modes import Mode
-from deltaq.views.program import ViewProgram, ViewQuery, ticks_topic, view_topic
+from deltaq.views.program import KEY, ViewProgram, ViewQuery, ticks_topic, view_topic
 from deltaq.views.tables import ViewRecords, ViewTopics, records_of, written_after
 from deltaq.views.tick_clock import shown_s
 from deltaq.views.ticks import KEPT, InputCut, Tick, ViewOffsets, last_tick
@@ -107,6 +110,7 @@ class GroupRunner:
         self._engine: ViewEngine | None = None
         self._loaded: _Loaded | None = None
         self._is_compared = False
+        self._handles: dict[str, tuple[pa.Schema, Topic]] = {}
         self._last: Tick | None = None
         self._published_at = clock.monotonic()
         self._holds = GroupHolds(store, clock, program.group, moves_with_retention)
@@ -267,7 +271,7 @@ class GroupRunner:
                 views.accept()
                 self._loaded, self._is_compared = _Loaded(last.inputs, cut.forms), True
                 return views
-        except (RowsMissing, InvalidConfig) as error:
+        except (RowsMissing, InvalidConfig, TableVersionLost) as error:
             _log.warning("the checkpoint of %r is not used: %s", self._program.group, error)
         except BaseException:
             self._forget()
@@ -328,13 +332,15 @@ class GroupRunner:
             () if is_said else self._queries,
             () if is_said else tuple(of.signature for of in self._program.functions),
             tuple(name for name, is_ruled in by_rules.items() if is_ruled),
+            () if is_said else self._program.declared,
         )
 
     def _publish(self, tick: Tick, records: Mapping[str, ViewRecords]) -> None:
         producer = self._producer
+        handles = {name: self._handle(name, found.rows.schema) for name, found in records.items()}
         with producer.transaction():
             for name, found in records.items():
-                topic = view_topic(self._program.group, name)
+                topic = handles[name]
                 for part in found.rows.to_batches(max_chunksize=ROWS_AT_ONCE):
                     producer.produce_arrow(topic, part)
                 for key in found.tombstones:
@@ -343,6 +349,19 @@ class GroupRunner:
         rows = sum(map(len, records.values()))
         metrics.VIEW_ROWS.add(rows, group=self._program.group)
         _log.debug("tick group=%r number=%d rows=%d", self._program.group, tick.number, rows)
+
+    def _handle(self, view: str, rows: pa.Schema) -> Topic:
+        """The topic of a view with the columns of these rows. An input may have gained some since
+        the producer, or the runner that wrote the checkpoint, has seen the topic.
+        """
+        columns = pa.schema([column for column in rows if column.name != KEY])
+        known, handle = self._handles.get(view, (None, None))
+        if handle is None or known != columns:
+            topic = view_topic(self._program.group, view)
+            handle = Topic(topic, columns, store=self._store, clock=self._clock)
+            handle.evolve()
+            self._handles[view] = columns, handle
+        return handle
 
 
 def transactional_id(group: str) -> str:

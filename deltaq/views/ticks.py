@@ -17,6 +17,7 @@ from deltaq.serde.json_text import compact_json, strict_json
 from deltaq.store import Store
 from deltaq.tools.positions import Last, offset_ranges
 from deltaq.topic import Topic
+from deltaq.views.declared import DeclaredInput
 from deltaq.views.functions import FunctionSignature
 from deltaq.views.program import ViewQuery, ticks_topic
 
@@ -28,11 +29,16 @@ _FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class InputCut:
-    """What a tick covers of an input: by partition the records from `starts` to before `ends`."""
+    """What a tick covers of an input: by partition the records from `starts` to before `ends`.
+
+    Of a Delta table, whose address is `delta`, it covers one version, the one before `ends`;
+    `topic_id` is the id of the table.
+    """
 
     topic_id: str
     starts: tuple[int, ...]
     ends: tuple[int, ...]
+    delta: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +54,9 @@ class ViewOffsets:
 class Tick:
     """A tick; the first one has number 1. `time_ms` is when its cut was chosen.
 
-    `program` is the digest of the program. Its queries are in the tick `program_at`: only ticks
-    with another program than the one before have `queries` and `functions`, and one in many.
-    `ruled` are the views that were evaluated by rules.
+    `program` is the digest of the program. Its queries, functions and declared inputs are in the
+    tick `program_at`: only ticks with another program than the one before have them, and one in
+    many. `ruled` are the views that were evaluated by rules.
     """
 
     number: int
@@ -62,6 +68,7 @@ class Tick:
     queries: tuple[ViewQuery, ...] = ()
     functions: tuple[FunctionSignature, ...] = ()
     ruled: tuple[str, ...] = ()
+    declared: tuple[DeclaredInput, ...] = ()
 
     @property
     def key(self) -> bytes:
@@ -78,6 +85,7 @@ class Tick:
             "programAt": self.program_at,
             "inputs": {
                 name: {"id": cut.topic_id, "starts": cut.starts, "ends": cut.ends}
+                | ({"delta": cut.delta} if cut.delta else {})
                 for name, cut in self.inputs.items()
             },
             "views": {
@@ -91,6 +99,8 @@ class Tick:
             body["functions"] = [list(astuple(function)) for function in self.functions]
         if self.ruled:
             body["ruled"] = self.ruled
+        if self.declared:
+            body["declared"] = [declared.as_json() for declared in self.declared]
         return compact_json(body).encode()
 
 
@@ -110,6 +120,7 @@ def tick_of(value: bytes, topic: str) -> Tick:
             tuple(map(_query, body.get("queries", []))),
             tuple(map(_function, body.get("functions", []))),
             tuple(map(str, body.get("ruled", []))),
+            tuple(map(DeclaredInput.of_json, body.get("declared", []))),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Corrupt(f"a tick cannot be parsed: {error}", path=topic) from error
@@ -117,7 +128,10 @@ def tick_of(value: bytes, topic: str) -> Tick:
 
 def _input(found: Any) -> InputCut:
     return InputCut(
-        str(found["id"]), tuple(map(int, found["starts"])), tuple(map(int, found["ends"]))
+        str(found["id"]),
+        tuple(map(int, found["starts"])),
+        tuple(map(int, found["ends"])),
+        str(found.get("delta", "")),
     )
 
 

@@ -7,10 +7,12 @@ import sys
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Literal
 
 import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 from starlette.testclient import TestClient
 
 from deltaq import Producer, Topic
@@ -246,6 +248,25 @@ def test_what_takes_too_much_memory_is_left_to_the_command(
     text = texts(asked.get(f"/roots/0/views/shops{path}").text)
     assert re.search(rf"are stored, and a page reads 100 B at most: use {command}", text)
     assert "Tick 1 20" in text
+
+
+def test_a_delta_table_is_shown_and_counts_for_the_memory_of_a_check(
+    asked: TestClient, memory_root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_deltalake(tmp_path, pa.table({"id": [*range(10_000)]}))
+    views = Views("shops", memory_root)
+    views.input("people", delta=str(tmp_path))
+    views.view("total", "select sum(id) as total from people")
+    views.run(until="now")
+    write_deltalake(tmp_path, pa.table({"id": [1]}), mode="append")
+    assert "Inputs Topic Lag Up to offset, by partition people 1 0: 1 " in texts(
+        asked.get("/roots/0/views/shops").text
+    )
+    assert "equal their SQL at tick 1" in texts(asked.get("/roots/0/views/shops/check").text)
+    stored = max(file.stat().st_size for file in tmp_path.glob("*.parquet"))
+    monkeypatch.setattr(view_groups, "STORED_BYTES_MAX", stored - 1)
+    page = texts(asked.get("/roots/0/views/shops/check").text)
+    assert "at most: use deltaq views check" in page
 
 
 def test_a_check_takes_the_memory_of_inputs_and_views(

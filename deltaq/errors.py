@@ -476,8 +476,9 @@ class Fenced(KafkaException):
     """Another instance has replaced this one, and the refused operation had no effect.
 
     A consumer has lost the partition or its membership, which is not fatal: discard unfinished
-    work, which is delivered again to the new owner. Close a producer: a newer one uses its
-    `transactional.id`.
+    work, which is delivered again to the new owner. Close a producer: it does not have its
+    `transactional.id` any more. A newer one has it, or the id has expired, or an operator has
+    aborted what it had open; the error says which.
     """
 
     def __init__(self, reason: str, *, code: int = KafkaError._FENCED, fatal: bool = True) -> None:

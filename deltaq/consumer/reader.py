@@ -48,6 +48,7 @@ from deltaq.topics.lookup import TopicLookup
 from deltaq.topics.metadata import NewTopicPlan
 from deltaq.topics.state import TopicHead
 from deltaq.transactions.resolution import resolve_offsets
+from deltaq.transactions.state import AbortReason
 from deltaq.weak import weakly
 
 if TYPE_CHECKING:
@@ -314,7 +315,9 @@ class OffsetQueries:
         while pending := self.group_log.undecided(keys, reader):
             deadline = self._clock.monotonic() + RESOLVE_S
             try:
-                resolve_offsets(self._store, self.group_log, pending, self._clock, deadline)
+                resolve_offsets(
+                    self._store, self.group_log, pending, AbortReason.READER, self._clock, deadline
+                )
             except OutcomeUnknown as error:
                 # The fetcher tries again, and then finds the outcome.
                 raise Unavailable(error.error.str()) from error

@@ -16,12 +16,11 @@ from dataclasses import dataclass, replace
 
 from deltaq.delta.actions import Action, DomainMetadata
 from deltaq.delta.table_state import TableState
-from deltaq.errors import Corrupt, InvalidConfig
+from deltaq.errors import Corrupt, Fenced, InvalidConfig
 from deltaq.groups.offsets import CommittedOffset, offset_actions, parsed_offset
 from deltaq.groups.state import TRANSACTIONS_DOMAIN, Key, MemberIdentity
 from deltaq.names import TransactionKey, check_id
 from deltaq.serde.json_text import compact_json, strict_json
-from deltaq.transactions.state import fenced
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +72,10 @@ def sent_actions(
     transaction = sent.transaction
     before = pending.get(transaction.transactional_id)
     if before is not None and before.transaction > transaction:
-        raise fenced(transaction.transactional_id)
+        raise Fenced(
+            "the group has offsets of a later transaction of transactional.id "
+            f"{transaction.transactional_id!r}, which another instance uses: close this one"
+        )
     if before is not None and before.transaction == transaction and not is_first:
         merged = {offset.app_id: offset for offset in (*before.offsets, *sent.offsets)}
         sent = TransactionOffsets(

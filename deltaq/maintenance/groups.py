@@ -27,6 +27,7 @@ from deltaq.maintenance.settings import MaintenanceSettings
 from deltaq.store import ObjectEntry, Store
 from deltaq.topics.log import TopicLog
 from deltaq.transactions.resolution import may_be_committed, resolve_offsets
+from deltaq.transactions.state import AbortReason
 from deltaq.work import finish
 
 FORGET_TIMEOUT_S = 60.0
@@ -126,7 +127,8 @@ class GroupPass:
         if overdue := self._overdue(state):
             self._report.line(f"end {len(overdue)} transactions that have offsets")
             deadline = self._clock.monotonic() + FORGET_TIMEOUT_S
-            resolve_offsets(self._store, self._log, overdue, self._clock, deadline)
+            reason = AbortReason.TIMEOUT
+            resolve_offsets(self._store, self._log, overdue, reason, self._clock, deadline)
             self._report.counts["pending offsets resolved"] += len(overdue)
             state = self._log.state()
         with raising_unavailable():

@@ -112,8 +112,8 @@ TRANSACTIONS_PUBLISHED = Counter(
 PRODUCERS_FENCED = Counter(
     "deltaq_producer_fenced_total",
     "producers",
-    "A transactional producer finds that a newer one has its `transactional.id`, or that the id "
-    "has expired.",
+    "A transactional producer finds that a newer one has its `transactional.id`, that the id has "
+    "expired, or that an operator has aborted it.",
     labels=(),
 )
 TRANSACTION_LATENCY = Histogram(

@@ -37,7 +37,7 @@ class TransactionCalls:
     """The transactional methods. They raise KafkaException: _NOT_CONFIGURED without a
     `transactional.id`, _STATE for a call in the wrong state. Of an error, `retriable()` means that
     the same call goes on where it stopped, `txn_requires_abort()` that the transaction must be
-    aborted, and `fatal()` that a newer producer has this id: close this one.
+    aborted, and `fatal()` that this producer does not have its id any more: close it.
 
     A call while another one is in progress, in a delivery callback or in another thread, is refused
     with _CONFLICT, or _PREV_IN_PROGRESS if that is the same method. Both are retriable. Only

@@ -45,10 +45,10 @@ from deltaq.topics.view import known_topic
 from deltaq.transactions.log import DecisionNotPublished, TransactionLog
 from deltaq.transactions.publication import Publisher
 from deltaq.transactions.state import (
+    AbortReason,
     Decision,
     StagedRecords,
     TransactionAborted,
-    TransactionHead,
     fenced,
 )
 
@@ -253,7 +253,7 @@ class Transactions:
             if error.error.retriable():
                 raise
             if isinstance(error, Fenced) and error.error.code() == KafkaError._FENCED:
-                self._end_all(error)
+                self._end_all(self._fencing() or error)
             self._must_abort(error)
         self._unsent.discard(group)
 
@@ -336,11 +336,8 @@ class Transactions:
         self.state = State.DECIDING
         try:
             self._decision = self._log.commit(draft, deadline, may_be_decided=was_sent)
-        except TransactionAborted:
-            reason = (
-                "another process has aborted the transaction: a member of the group needed the "
-                "outcome of its offsets, or it lasted longer than transaction.timeout.ms"
-            )
+        except TransactionAborted as aborted:
+            reason = "another process has aborted the transaction: " + _why(aborted.reason)
             self._must_abort(KafkaException(KafkaError(KafkaError.INVALID_TXN_STATE, reason)))
         except Fenced as error:
             self._end_all(error)
@@ -410,8 +407,8 @@ class Transactions:
             self._drop_offsets(group, deadline)
         self.state = State.READY
         metrics.TRANSACTIONS.add(outcome="aborted")
-        if self._is_fenced():
-            self._end_all(fenced(self._id))
+        if (fencing := self._fencing()) is not None:
+            self._end_all(fencing)
 
     def _remove_staged(self) -> None:
         """Remove the files of an aborted transaction. What is left is removed as orphans."""
@@ -432,13 +429,17 @@ class Transactions:
         except KafkaException as error:
             _log.info("offsets of an aborted transaction stay pending group=%r: %s", group, error)
 
-    def _is_fenced(self) -> bool:
-        """Whether a newer producer has the id, as far as the store answers now."""
+    def _fencing(self) -> Fenced | None:
+        """The error if the id has another epoch than this producer, as far as the store answers
+        now.
+        """
         try:
-            head: TransactionHead | None = self._log.head()
+            head = self._log.head()
         except KafkaException:
-            return False
-        return head is not None and head.epoch > self._staging.transaction.epoch
+            return None
+        if head is not None and head.epoch == self._staging.transaction.epoch:
+            return None
+        return fenced(self._id, head)
 
     def close(self) -> None:
         """Abort an open transaction; the caller runs callbacks. One that may be decided is left to
@@ -569,6 +570,16 @@ class Transactions:
         maintenance = BackgroundLogMaintenance(self._store, kind, name, self._clock)
         self._maintenance.append(maintenance)
         return maintenance
+
+
+def _why(reason: AbortReason | None) -> str:
+    """Why another process has aborted a transaction."""
+    late = "it lasted longer than transaction.timeout.ms"
+    needed = "a consumer of the group needed the outcome of its offsets"
+    if reason is AbortReason.TIMEOUT:
+        return late
+    # An earlier version gives no reason.
+    return needed if reason is AbortReason.READER else f"{needed}, or {late}"
 
 
 def _refusal(running: str, name: str) -> KafkaError:

@@ -22,7 +22,7 @@ from deltaq.topics.log import TopicLog
 from deltaq.topics.view import known_topic
 from deltaq.transactions.log import DecisionNotPublished, TransactionLog
 from deltaq.transactions.publication import Publisher
-from deltaq.transactions.state import TransactionHead
+from deltaq.transactions.state import AbortReason, TransactionHead
 
 _Head: TypeAlias = "TransactionHead | KafkaException | None"
 
@@ -294,7 +294,7 @@ def abort(store: Store, clock: Clock, transactional_id: str, deadline: float) ->
             publisher.publish(decision, deadline)
         try:
             published = None if decision is None else decision.key
-            after = log.begin(head.timeout_ms, published, deadline)
+            after = log.begin(head.timeout_ms, published, deadline, AbortReason.OPERATOR)
         except DecisionNotPublished:
             continue  # the producer has decided meanwhile
         for of in _pending(store, clock).get(transactional_id, ()):

@@ -18,6 +18,7 @@ from deltaq.names import TransactionKey
 from deltaq.store import Store
 from deltaq.topics.log import ENGINE
 from deltaq.transactions.state import (
+    AbortReason,
     Decision,
     TransactionHead,
     aborted,
@@ -91,9 +92,14 @@ class TransactionLog:
                 self._durable = decision.version
 
     def begin(
-        self, timeout_ms: int, published: TransactionKey | None, deadline: float
+        self,
+        timeout_ms: int,
+        published: TransactionKey | None,
+        deadline: float,
+        abort_reason: AbortReason | None = None,
     ) -> TransactionHead:
-        """Take the id for a new producer, which fences the one before.
+        """Take the id for a new producer, which fences the one before; with an `abort_reason` for
+        none.
 
         `published` is the newest decision, which the caller has published; None if there is none.
         Raises DecisionNotPublished if there is another one now.
@@ -104,7 +110,7 @@ class TransactionLog:
             decision = None if head is None else head.decision
             if decision is not None and decision.key != published:
                 raise DecisionNotPublished
-            return begun(head, timeout_ms, self._client_id, now_ms)
+            return begun(head, timeout_ms, self._client_id, now_ms, abort_reason)
 
         return self._change("BEGIN EPOCH", plan, deadline, token)
 
@@ -154,11 +160,13 @@ class TransactionLog:
                     return None
         return None
 
-    def abort(self, key: TransactionKey, deadline: float) -> TransactionHead | None:
+    def abort(
+        self, key: TransactionKey, reason: AbortReason, deadline: float
+    ) -> TransactionHead | None:
         """Decide that a transaction is aborted, unless it has ended; the head afterwards."""
 
         def plan(head: TransactionHead | None, _: int, now_ms: int) -> TransactionHead | None:
-            return aborted(head, key, now_ms)
+            return aborted(head, key, reason, now_ms)
 
         with self._lock:
             self._log.catch_up()

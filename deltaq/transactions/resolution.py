@@ -18,21 +18,22 @@ from deltaq.store import Store
 from deltaq.store.parallel import in_parallel_if_remote
 from deltaq.transactions.log import TransactionLog
 from deltaq.transactions.publication import Publisher
-from deltaq.transactions.state import is_of_query
+from deltaq.transactions.state import AbortReason, is_of_query
 
 _log = logging.getLogger("deltaq.transactions")
 
 
 def resolve_transaction(
-    store: Store, transaction: TransactionKey, clock: Clock, deadline: float
+    store: Store, transaction: TransactionKey, reason: AbortReason, clock: Clock, deadline: float
 ) -> bool:
-    """End a transaction: publish it if it is committed, abort it if it is not decided. Whether it
-    is committed; False, too, for one whose id has gone on since: then it was published.
+    """End a transaction: publish it if it is committed, abort it for this `reason` if it is not
+    decided. Whether it is committed; False, too, for one whose id has gone on since: then it was
+    published.
 
     Raises Unavailable, OutcomeUnknown, Corrupt, Incompatible; may be repeated.
     """
     log = TransactionLog(store, transaction.transactional_id, clock)
-    head = log.abort(transaction, deadline)
+    head = log.abort(transaction, reason, deadline)
     if head is None or head.decision is None or not head.has_committed(transaction):
         return False
     Publisher.of(log, store, clock).publish(head.decision, deadline)
@@ -80,9 +81,9 @@ def resolve_files(
     store: Store, paths: Iterable[str], age_ms: float, clock: Clock, deadline: float
 ) -> frozenset[str]:
     """End the transactions of staged files that are at least `age_ms` old, so that none of them is
-    committed later. Returns the files that must stay: those of transactions which may still be
-    committed because their time-out is longer, or whose log cannot be read. Raises Unavailable,
-    OutcomeUnknown.
+    committed later; open ones if their time-out is over. Returns the files that must stay: those of
+    transactions which may still be committed because their time-out is longer, or whose log cannot
+    be read. Raises Unavailable, OutcomeUnknown.
     """
     of: dict[TransactionKey, list[str]] = {}
     for path in sorted(paths):
@@ -103,7 +104,7 @@ def resolve_files(
 
 def _end(store: Store, transaction: TransactionKey, clock: Clock, deadline: float) -> None:
     log = TransactionLog(store, transaction.transactional_id, clock)
-    head = log.abort(transaction, deadline)
+    head = log.abort(transaction, AbortReason.TIMEOUT, deadline)
     # An ordinary producer may have such an id. Its decisions name no application.
     of_producer = (
         head is not None and head.decision is not None and head.decision.application is None
@@ -112,7 +113,7 @@ def _end(store: Store, transaction: TransactionKey, clock: Clock, deadline: floa
         # A driver may be about to commit files of an earlier number under the next one. It finds
         # that number taken, and then that the topic holds these files for removed.
         following = transaction._replace(epoch=head.epoch, number=head.number + 1)
-        head = log.abort(following, deadline)
+        head = log.abort(following, AbortReason.TIMEOUT, deadline)
     if head is not None and head.decision is not None:
         # It may have these files under another number: a micro-batch of Spark may.
         Publisher.of(log, store, clock).publish(head.decision, deadline)
@@ -122,12 +123,13 @@ def resolve_offsets(
     store: Store,
     group_log: GroupLog,
     pending: Iterable[TransactionOffsets],
+    reason: AbortReason,
     clock: Clock,
     deadline: float,
 ) -> None:
     """End the transactions of these pending offsets of a group. Raises as `resolve_transaction`."""
     for of in pending:
-        is_committed = resolve_transaction(store, of.transaction, clock, deadline)
+        is_committed = resolve_transaction(store, of.transaction, reason, clock, deadline)
         # What is left belongs to no decision. A Spark query leaves it that was given another group
         # before it has repeated a micro-batch.
         group_log.resolve(of.transaction, deadline, is_committed=False)

@@ -8,6 +8,7 @@ that takes the next slot wins.
 
 from __future__ import annotations
 
+import enum
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -74,6 +75,17 @@ class Decision:
     application: Application | None = None
 
 
+class AbortReason(enum.Enum):
+    """Why another process has aborted the open transaction of a producer."""
+
+    OPERATOR = "operator"
+    """`deltaq transactions abort`, which fences the producer, too."""
+    TIMEOUT = "timeout"
+    """It was older than `transaction.timeout.ms`."""
+    READER = "reader"
+    """A consumer needed the outcome of its offsets, to begin to read there."""
+
+
 @dataclass(frozen=True, slots=True)
 class TransactionHead:
     """A `transactional.id` at one version.
@@ -83,6 +95,8 @@ class TransactionHead:
     not be published yet; None before the first one. `timeout_ms` is the producer's
     `transaction.timeout.ms`, `time_ms` the time of the entry. `is_expired`: the id was not used for
     so long that maintenance has fenced its last producer; a new one begins as ever.
+    `abort_reason` is that of another process, if one has aborted the newest transaction, or has
+    begun this epoch for an operator; otherwise None.
     """
 
     epoch: int
@@ -92,6 +106,7 @@ class TransactionHead:
     time_ms: int
     decision: Decision | None = None
     is_expired: bool = False
+    abort_reason: AbortReason | None = None
 
     def has_committed(self, key: TransactionKey) -> bool:
         """Whether this is the newest committed transaction. Earlier ones are published."""
@@ -115,6 +130,8 @@ class TransactionHead:
             body["decision"] = _decision_body(self.decision)
         if self.is_expired:
             body["expired"] = True
+        if self.abort_reason is not None:
+            body["aborted"] = self.abort_reason.value
         return DomainMetadata(DELTAQ_DOMAIN, compact_json(body))
 
 
@@ -122,39 +139,45 @@ class TransactionHead:
 
 
 def begun(
-    head: TransactionHead | None, timeout_ms: int, client_id: str, now_ms: int
+    head: TransactionHead | None,
+    timeout_ms: int,
+    client_id: str,
+    now_ms: int,
+    abort_reason: AbortReason | None = None,
 ) -> TransactionHead:
-    """A new producer has the id. What the one before has not decided is aborted, and what it has
-    decided must be published before.
+    """A new producer has the id; with an `abort_reason` none. What the one before has not decided
+    is aborted, and what it has decided must be published before.
     """
     epoch = 0 if head is None else head.epoch + 1
-    return TransactionHead(epoch, 0, timeout_ms, client_id, now_ms)
+    return TransactionHead(epoch, 0, timeout_ms, client_id, now_ms, abort_reason=abort_reason)
 
 
 def committed(head: TransactionHead | None, decision: Decision, now_ms: int) -> TransactionHead:
-    """The transaction is committed. Raises Fenced for a producer that was replaced, and
-    TransactionAborted.
+    """The transaction is committed. Raises Fenced for a producer that does not have the id any
+    more, and TransactionAborted.
     """
-    if head is None or head.epoch != decision.key.epoch:
-        raise fenced(decision.key.transactional_id)
-    if head.number >= decision.key.number:
-        raise TransactionAborted
+    key = decision.key
+    if head is None or head.epoch != key.epoch:
+        raise fenced(key.transactional_id, head)
+    if head.number >= key.number:
+        raise TransactionAborted(head.abort_reason if head.number == key.number else None)
     return replace(
         head,
-        number=decision.key.number,
+        number=key.number,
         time_ms=now_ms,
         decision=decision,
         is_expired=False,  # a Spark query goes on in the epoch that it finds
+        abort_reason=None,
     )
 
 
 def aborted(
-    head: TransactionHead | None, key: TransactionKey, now_ms: int
+    head: TransactionHead | None, key: TransactionKey, reason: AbortReason, now_ms: int
 ) -> TransactionHead | None:
     """The transaction is aborted; None if it has ended already, or never existed."""
     if head is None or not head.is_open(key):
         return None
-    return replace(head, number=key.number, time_ms=now_ms)
+    return replace(head, number=key.number, time_ms=now_ms, abort_reason=reason)
 
 
 def expired(head: TransactionHead, now_ms: int) -> TransactionHead:
@@ -166,15 +189,33 @@ def expired(head: TransactionHead, now_ms: int) -> TransactionHead:
 
 
 class TransactionAborted(Exception):
-    """Another process has aborted the transaction."""
+    """Another process has aborted the transaction, for this `reason` if the log says it."""
+
+    def __init__(self, reason: AbortReason | None) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
-def fenced(transactional_id: str) -> Fenced:
-    """The error of a producer whose `transactional.id` a newer one uses."""
-    return Fenced(
-        f"a newer producer with transactional.id {transactional_id!r} has fenced this instance: "
-        "close it"
-    )
+def fenced(transactional_id: str, head: TransactionHead | None) -> Fenced:
+    """The error of a producer that does not have the epoch of its id's `head`, which says why."""
+    if head is None:
+        what = f"the log of transactional.id {transactional_id!r} was removed"
+    elif head.is_expired:
+        what = (
+            f"transactional.id {transactional_id!r} has expired, because it has committed nothing "
+            "for transactional.id.expiration.ms"
+        )
+    elif head.abort_reason is AbortReason.OPERATOR:
+        what = (
+            f"an operator has aborted the transaction of transactional.id {transactional_id!r} "
+            "(deltaq transactions abort)"
+        )
+    else:
+        return Fenced(
+            f"a newer producer with transactional.id {transactional_id!r} has fenced this "
+            "instance: close it"
+        )
+    return Fenced(f"{what}, which fences this instance: close it, and make a new producer")
 
 
 # --- the format ---
@@ -214,6 +255,7 @@ def _parsed(configuration: str, transactional_id: str, path: str) -> Transaction
         _whole(body["time"]),
         None if found is None else _decision(_object(found), transactional_id, epoch),
         body.get("expired") is True,
+        next((reason for reason in AbortReason if reason.value == body.get("aborted")), None),
     )
 
 

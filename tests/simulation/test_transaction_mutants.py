@@ -63,7 +63,7 @@ def aborts_after_an_unknown_decision(patch: pytest.MonkeyPatch) -> None:
         try:
             return commit(self, *arguments, **named)
         except OutcomeUnknown:
-            raise TransactionAborted from None
+            raise TransactionAborted(None) from None
 
     patch.setattr(TransactionLog, "commit", hasty)
 

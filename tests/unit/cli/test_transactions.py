@@ -149,6 +149,7 @@ def test_an_abort_shows_what_it_does_and_fences_the_producer(open_one: Transacto
     with pytest.raises(KafkaException) as raised:
         open_one.producer.commit_transaction()
     assert raised.value.error.fatal()
+    assert "an operator has aborted" in raised.value.error.str()
     assert open_one.deltaq("cat orders").output == ""
 
 

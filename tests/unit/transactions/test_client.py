@@ -296,6 +296,20 @@ def test_a_fenced_producer_learns_of_it_when_it_aborts(clients: Clients):
     assert refused(old.abort_transaction).fatal()
 
 
+@pytest.mark.fault("T3")
+def test_a_fenced_producer_learns_of_it_when_its_successor_has_sent_offsets(clients: Clients):
+    filled(clients, 1)
+    arguments = [TopicPartition("in", 0, 1)], clients.consumer().consumer_group_metadata()
+    old, new = clients.ready(), clients.ready()
+    for producer in (old, new):
+        producer.begin_transaction()
+    new.send_offsets_to_transaction(*arguments)
+    error = refused(old.send_offsets_to_transaction, *arguments)
+    assert (error.code(), error.fatal()) == (KafkaError._FENCED, True)
+    assert error.str().startswith("a newer producer with transactional.id 't'")
+    new.commit_transaction()
+
+
 @pytest.mark.fault("T5", "P13")
 def test_a_commit_that_was_decided_is_published_by_the_next_producer(clients: Clients):
     old = clients.ready()
@@ -523,7 +537,10 @@ def test_the_next_owner_of_a_partition_aborts_an_undecided_transaction(clients: 
     second = clients.consumer()
     second.subscribe(["in"])
     assert [message.value() for message in drain(second, 1)] == [b"0"]
-    assert refused(producer.commit_transaction).txn_requires_abort()
+    error = refused(producer.commit_transaction)
+    assert error.txn_requires_abort()
+    needed = "a consumer of the group needed the outcome of its offsets"
+    assert error.str().endswith(f"{needed}: current transaction must be aborted")
     producer.abort_transaction()
     assert clients.values("out") == []
 

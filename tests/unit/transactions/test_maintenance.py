@@ -21,7 +21,7 @@ from deltaq.store import MemoryStore
 from deltaq.testing import Fault, FaultyStore, Rule
 from deltaq.transactions.log import TransactionLog
 from deltaq.transactions.resolution import resolve_transaction
-from deltaq.transactions.state import Decision, TransactionHead
+from deltaq.transactions.state import AbortReason, Decision, TransactionHead
 
 FOREVER = float("inf")
 DAY_S = 24 * 60 * 60
@@ -180,6 +180,18 @@ def test_offsets_of_a_transaction_that_timed_out_are_dropped_and_it_is_refused(w
     assert raised.value.error.txn_requires_abort()
 
 
+def test_a_producer_learns_that_maintenance_found_its_time_out_over(world: World):
+    """Before the producer did: it begins to count later than the age of its files."""
+    producer = world.begun(transaction_timeout_ms=60_000)
+    world.clock.ahead_s += 61
+    world.round()
+    world.clock.ahead_s -= 61
+    with pytest.raises(KafkaException) as raised:
+        producer.commit_transaction()
+    reason = "another process has aborted the transaction: it lasted longer than transaction.time"
+    assert raised.value.error.str().startswith(reason)
+
+
 def test_offsets_of_an_ended_transaction_are_dropped_at_once(world: World):
     world.begun()
     world.producer()  # fences the first one, and does not know of the group
@@ -188,16 +200,21 @@ def test_offsets_of_an_ended_transaction_are_dropped_at_once(world: World):
     assert (world.pending(), world.committed()) == (0, [None])
 
 
+def resolve(world: World) -> None:
+    key = TransactionKey("t", 0, 1)
+    resolve_transaction(world.store, key, AbortReason.READER, world.clock, FOREVER)
+
+
 def test_a_decision_that_may_not_be_durable_is_synced_before_it_is_published(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
     world.decided()
     synced: list[str] = []
     monkeypatch.setattr(world.store.inner, "sync", synced.append)
-    resolve_transaction(world.store, TransactionKey("t", 0, 1), world.clock, FOREVER)
+    resolve(world)
     assert synced[0] == FOLDER + "_delta_log/"
     synced.clear()
-    resolve_transaction(world.store, TransactionKey("t", 0, 1), world.clock, FOREVER)
+    resolve(world)
     logs = {FOLDER, "topics/out/", "groups/g/"}
     assert {*synced} == {log + "_delta_log/" for log in logs}, "what others have published, too"
 
@@ -277,6 +294,7 @@ def test_an_unused_id_expires_after_a_week_and_its_producer_is_fenced(world: Wor
     with pytest.raises(KafkaException) as raised:
         zombie.abort_transaction()
     assert (raised.value.error.code(), raised.value.error.fatal()) == (KafkaError._FENCED, True)
+    assert "'t' has expired" in raised.value.error.str()
     assert world.values("out") == []
     with world.producer().transaction():
         pass

@@ -23,7 +23,7 @@ from deltaq.testing import Fault, FaultyStore, Rule
 from deltaq.topics.log import TopicLog
 from deltaq.transactions.log import TransactionLog
 from deltaq.transactions.resolution import resolve_files, resolve_transaction
-from deltaq.transactions.state import Decision, TransactionHead
+from deltaq.transactions.state import AbortReason, Decision, TransactionHead
 from tests.doubles.groups import join, new_member
 from tests.doubles.micro_batches import in_batch, new_worker, record_offsets, task_results
 from tests.doubles.micro_batches import stream_writer as bare_stream_writer
@@ -246,7 +246,8 @@ def test_a_query_that_gets_another_group_leaves_nothing_pending_in_the_first(
 
 
 def abort(root: str, draft: Decision, write: Callable[..., None]) -> None:
-    resolve_transaction(LocalStore(root), draft.key, SYSTEM_CLOCK, deadline())
+    reason = AbortReason.READER
+    resolve_transaction(LocalStore(root), draft.key, reason, SYSTEM_CLOCK, deadline())
 
 
 def commit_it(root: str, draft: Decision, write: Callable[..., None]) -> None:

@@ -1,5 +1,5 @@
-"""Names of topics, groups and versions, and the store keys built from them. No other module builds
-or parses keys.
+"""Names of topics, groups, transactional ids and versions, and the store keys built from them. No
+other module builds or parses keys.
 
 All keys are relative to the root, `/`-separated; a folder ends in `/`. The functions that build
 keys check the names passed to them, so no key can point outside its folder.
@@ -8,7 +8,7 @@ keys check the names passed to them, so no key can point outside its folder.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
@@ -40,6 +40,7 @@ _STAGED = "staged/"
 _HOLD_SUFFIX = ".json"
 _SHARED_FOLDER_VERSIONS = 64
 _LOOK_PARTS = 1_000_000
+_ESCAPE = "~"
 _GRAMMAR = re.compile(rf"[A-Za-z0-9._-]{{1,{NAME_CHARS_MAX}}}")
 _STAGED_NAME = re.compile(r"([0-9]{1,18})-([0-9]{1,18})-[A-Za-z0-9._-]+\.parquet")
 _UNSAFE = re.compile(r"[\x00-\x1f\\:\x7f]")
@@ -80,6 +81,61 @@ def check_id(name: object, key: str) -> str:
     if not a str.
     """
     return _check(name, key, key, KafkaError._INVALID_ARG)
+
+
+def check_transactional_id(text: object) -> str:
+    """Return a valid `transactional.id`: any text that is not too long as a part of keys.
+    InvalidConfig (_INVALID_ARG) if it is invalid; TypeError if not a str.
+    """
+    key = "transactional.id"
+    if not isinstance(text, str):
+        raise TypeError(f"{key} must be str, not {type(text).__name__}")
+    try:
+        length = len(encoded_id(text))
+    except UnicodeEncodeError:
+        length = 0  # half of a surrogate pair
+    if not 1 <= length <= NAME_CHARS_MAX:
+        raise InvalidConfig(
+            f"invalid {key} {_shown(text)}: use 1 to {NAME_CHARS_MAX} bytes of UTF-8, of which each"
+            " counts as 3 that is not one of A-Z a-z 0-9 '.' '_' '-'",
+            key=key,
+        )
+    return text
+
+
+def encoded_id(transactional_id: str) -> str:
+    """A `transactional.id` as a part of keys: itself if it is a name. Otherwise each byte of its
+    UTF-8 that no name has is `~` and two hexadecimal digits, and so is a `.` or `_` at its
+    beginning: `my:app` is `my~3Aapp`.
+
+    With `%`, the paths of data files would have to be encoded once more in Delta's log.
+    """
+    if is_name(transactional_id):
+        return transactional_id
+    parts = []
+    for at, byte in enumerate(transactional_id.encode()):
+        char = chr(byte)
+        is_plain = _GRAMMAR.fullmatch(char) and not (at == 0 and char in "._")
+        parts.append(char if is_plain else f"{_ESCAPE}{byte:02X}")
+    return "".join(parts)
+
+
+def decoded_id(part: str) -> str | None:
+    """The `transactional.id` that `encoded_id` makes this part of; None if there is none."""
+    try:
+        found = unquote_to_bytes(part.replace(_ESCAPE, "%")).decode()
+        return found if encoded_id(check_transactional_id(found)) == part else None
+    except (UnicodeError, InvalidConfig):
+        return None
+
+
+def named(parent: str, folders: Iterable[str]) -> Iterator[str]:
+    """The topics, groups or transactional ids that have these folders in `parent`. Other folders
+    are foreign.
+    """
+    if parent == TRANSACTIONS_FOLDER:
+        return (found for folder in folders if (found := decoded_id(folder)) is not None)
+    return filter(is_name, folders)
 
 
 def is_name(folder: str) -> bool:
@@ -124,8 +180,8 @@ def group_folder(group: str) -> str:
 
 
 def transaction_folder(transactional_id: str) -> str:
-    """`transactions/<transactional id>/`, the table of a `transactional.id`."""
-    return f"{TRANSACTIONS_FOLDER}{check_id(transactional_id, 'transactional.id')}/"
+    """`transactions/<encoded id>/`, the table of a `transactional.id`."""
+    return f"{TRANSACTIONS_FOLDER}{encoded_id(check_transactional_id(transactional_id))}/"
 
 
 def member_folder(group: str) -> str:
@@ -326,19 +382,19 @@ def shared_files_after(table_folder: str, version: int) -> str:
 
 
 def staged_file(transaction: TransactionKey, unique_id: str) -> str:
-    """`staged/<transactional id>/<epoch>-<number>-<unique id>.parquet`, a file of a transaction,
-    relative to the table's folder.
+    """`staged/<encoded id>/<epoch>-<number>-<unique id>.parquet`, a file of a transaction, relative
+    to the table's folder.
     """
     transactional_id, epoch, number = transaction
-    folder = check_id(transactional_id, "transactional.id")
-    return f"{_STAGED}{folder}/{epoch}-{number}-{data_file_name(unique_id)}"
+    folder = staged_files_folder("", transactional_id)
+    return f"{folder}{epoch}-{number}-{data_file_name(unique_id)}"
 
 
 def staged_files_folder(table_folder: str, transactional_id: str | None = None) -> str:
     """`<table_folder>staged/`, the folder of the files of transactions, or of those of one id."""
     if transactional_id is None:
         return table_folder + _STAGED
-    return f"{table_folder}{_STAGED}{check_id(transactional_id, 'transactional.id')}/"
+    return f"{table_folder}{_STAGED}{encoded_id(check_transactional_id(transactional_id))}/"
 
 
 def parse_staged_file(path: str) -> TransactionKey | None:
@@ -346,9 +402,9 @@ def parse_staged_file(path: str) -> TransactionKey | None:
     of none.
     """
     folder, _, rest = path.partition("/")
-    transactional_id, _, name = rest.partition("/")
-    found = _STAGED_NAME.fullmatch(name)
-    if f"{folder}/" != _STAGED or found is None or not is_name(transactional_id):
+    encoded, _, name = rest.partition("/")
+    found, transactional_id = _STAGED_NAME.fullmatch(name), decoded_id(encoded)
+    if f"{folder}/" != _STAGED or found is None or transactional_id is None:
         return None
     return TransactionKey(transactional_id, int(found[1]), int(found[2]))
 

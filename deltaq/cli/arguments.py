@@ -37,7 +37,7 @@ def _complete(context: Context, incomplete: str, folder: str) -> list[str]:
         found = session.store.list_folders(folder)
     except (KafkaException, StoreError):
         return []
-    return [name for name in found if names.is_name(name) and name.startswith(incomplete)]
+    return [name for name in names.named(folder, found) if name.startswith(incomplete)]
 
 
 def complete_topic(context: Context, incomplete: str) -> list[str]:

@@ -9,6 +9,7 @@ from deltaq.cli.arguments import complete_transactional_id
 from deltaq.cli.command import Argument, Command, Commands, Yes, confirm, fail
 from deltaq.cli.session import CliSession
 from deltaq.cli.table import Column
+from deltaq.errors import printable
 from deltaq.units import as_age, as_count, as_size, as_span, counted
 
 if TYPE_CHECKING:
@@ -178,11 +179,12 @@ def abort_transaction(session: CliSession, transactional_id: Id, yes: Yes = Fals
 
     of = _found(session, transactional_id)
     session.out.note(_effect(of))
-    confirm(f"Fence the producer of {transactional_id} under {session.store.url}?", yes=yes)
+    question = f"Fence the producer of {printable(transactional_id)} under {session.store.url}?"
+    confirm(question, yes=yes)
     head = abort(
         session.store, session.clock, transactional_id, session.clock.monotonic() + ABORT_S
     )
-    session.out.done(f"transactional id {transactional_id} has epoch {head.epoch}")
+    session.out.done(f"transactional id {printable(transactional_id)} has epoch {head.epoch}")
 
 
 def _effect(of: TransactionalId) -> str:

@@ -211,12 +211,14 @@ def _checked(setting: Setting, key: str, value: object) -> object:
     parsed = setting.parse(value, key)
     if parsed is not None and setting.name == "group.id":
         names.check_group(parsed)
+    elif parsed is not None and setting.name == "transactional.id":
+        names.check_transactional_id(parsed)
     elif parsed is not None and setting.name in _IDS:
         names.check_id(parsed, setting.name)
     return parsed
 
 
-_IDS = {"client.id", "group.instance.id", "transactional.id"}
+_IDS = {"client.id", "group.instance.id"}
 
 
 def store_option(key: str, value: object) -> str | None:

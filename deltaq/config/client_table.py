@@ -77,7 +77,8 @@ _OF_PRODUCERS = (
     ),
     string("transactional.id", "producer", None).means(
         "Identity of the producer's transactions, across restarts: a new producer with the same id "
-        "ends those of the one before. Needed for transactions."
+        "ends those of the one before. Needed for transactions. Any text of up to 249 bytes; each "
+        "other than `A-Z a-z 0-9 . _ -` counts as 3."
     ),
     integer("transaction.timeout.ms", "producer", 60_000, 1_000, INT32_MAX).means(
         "Longest time from the begin of a transaction to its commit, which is refused later. At "

@@ -19,7 +19,7 @@ from deltaq.delta.table_state import TableState
 from deltaq.errors import Corrupt, Fenced, InvalidConfig
 from deltaq.groups.offsets import CommittedOffset, offset_actions, parsed_offset
 from deltaq.groups.state import TRANSACTIONS_DOMAIN, Key, MemberIdentity
-from deltaq.names import TransactionKey, check_id
+from deltaq.names import TransactionKey, check_transactional_id
 from deltaq.serde.json_text import compact_json, strict_json
 
 
@@ -46,7 +46,7 @@ def transaction_offsets(state: TableState, path: str) -> dict[str, TransactionOf
         body = strict_json(state.domains.get(TRANSACTIONS_DOMAIN, "{}"))
         if not isinstance(body, dict):
             raise TypeError("not an object")
-        return {id_: _parsed(check_id(id_, "transactional.id"), of) for id_, of in body.items()}
+        return {id_: _parsed(check_transactional_id(id_), of) for id_, of in body.items()}
     except (ValueError, KeyError, TypeError, InvalidConfig) as error:
         raise Corrupt(
             f"the offsets of transactions cannot be parsed: {error}",

@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
+from deltaq.errors import printable
+
 _log = logging.getLogger("deltaq.maintenance")
 
 FAILURES = "failures"
@@ -26,7 +28,7 @@ class Report:
     def __init__(self, kind: str, name: str, notify: Notify | None) -> None:
         self.counts: Counter[str] = Counter()
         self._kind, self._name = kind, name
-        self._prefix = name if kind == "topic" else f"{kind} {name}"
+        self._prefix = name if kind == "topic" else f"{kind} {printable(name)}"
         self._notify = notify or (lambda _: None)
 
     def begin(self) -> None:

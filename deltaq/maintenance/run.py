@@ -14,7 +14,7 @@ from deltaq import names
 from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.config import ProducerConfig, parse_client_config
 from deltaq.delta.store_errors import raising_unavailable
-from deltaq.errors import InvalidConfig, KafkaException
+from deltaq.errors import InvalidConfig, KafkaException, printable
 from deltaq.maintenance.checkpoint import CheckpointFailed
 from deltaq.maintenance.clock_check import clock_fault, compare_clocks, expiry_ms
 from deltaq.maintenance.groups import GroupPass
@@ -161,10 +161,10 @@ class Maintenance:
         remember what they saw.
         """
         with raising_unavailable():
-            found = self._store.list_folders(folder)
+            found = list(names.named(folder, self._store.list_folders(folder)))
         for gone in passes.keys() - set(found):
             del passes[gone]
-        for name in filter(names.is_name, found):  # other folders are foreign
+        for name in found:
             if name not in passes:
                 passes[name] = begun(name)
             yield name, passes[name]
@@ -197,17 +197,18 @@ class Maintenance:
         return Counter({"unfinished files deleted": removed})
 
     def _attempt(self, name: str, work: Callable[[], Counter[str]]) -> Counter[str]:
+        shown = printable(name)
         try:
             return work()
         except KafkaException as error:
-            self._notify(f"{name}: {error.error.str()}")
+            self._notify(f"{shown}: {error.error.str()}")
         except CheckpointFailed as error:
-            self._notify(f"{name}: {error}")
+            self._notify(f"{shown}: {error}")
         except Stopped:
             raise
         except Exception as error:  # noqa: BLE001 - a defect, or a malformed table, must not stop the other topics
             _log.exception("maintenance failed of=%r", name)
-            self._notify(f"{name}: {type(error).__name__}: {error}")
+            self._notify(f"{shown}: {type(error).__name__}: {error}")
         return Counter({FAILURES: 1})
 
 

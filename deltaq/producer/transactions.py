@@ -135,7 +135,7 @@ class Transactions:
     ) -> None:
         self._store = store
         self._clock = clock
-        self._id = names.check_id(config.transactional_id, "transactional.id")
+        self._id = names.check_transactional_id(config.transactional_id)
         self._client_id = config.client_id
         self._timeout_ms = config.transaction_timeout_ms
         self._staging = staging

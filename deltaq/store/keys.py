@@ -11,7 +11,7 @@ import re
 from deltaq.store.contract import StoreRefused
 
 KEY_LENGTH_MAX = 600
-"""In characters. Names of 249 characters make keys of up to 540."""
+"""In characters. Names of 249 characters make keys of up to 592."""
 
 PREFIX_LENGTH_MAX = 1024 - 1 - KEY_LENGTH_MAX
 """In characters. S3, GCS and Azure allow 1024 bytes for the root's prefix, a slash and the key."""
@@ -20,8 +20,8 @@ PART_LENGTH_MAX = 255
 """Maximum characters between two slashes: the limit for file names on common file systems."""
 
 RESERVED_PREFIX = ".~"
-"""Prefix of the local store's unfinished files. `~` is not allowed in names of topics, groups and
-clients.
+"""Prefix of the local store's unfinished files. No part of a key that `names` makes begins with
+it.
 """
 
 _PART = rf"(?!\.\.?(?:/|\Z))(?!\.~)[ -.0-\[\]-~]{{1,{PART_LENGTH_MAX}}}"

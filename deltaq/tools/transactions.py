@@ -148,11 +148,9 @@ class TransactionSurvey:
 
 def survey(store: Store, clock: Clock, wanted: Collection[str] | None = None) -> TransactionSurvey:
     """The ids of a root, by name; with `wanted`, only these. Raises Unavailable."""
-    found = [
-        name
-        for name in reading(lambda: store.list_folders(names.TRANSACTIONS_FOLDER))
-        if names.is_name(name) and (wanted is None or name in wanted)
-    ]
+    folders = reading(lambda: store.list_folders(names.TRANSACTIONS_FOLDER))
+    ids = names.named(names.TRANSACTIONS_FOLDER, folders)
+    found = [name for name in ids if wanted is None or name in wanted]
     logs = [TransactionLog(store, name, clock) for name in found]
     heads = in_parallel_if_remote(store, clock, _head, logs)
     staged = _staged(store, clock, wanted, _decided_files(heads))

@@ -17,7 +17,7 @@ from deltaq.config import AdminConfig, parse_client_config
 from deltaq.delta.actions import Txn
 from deltaq.delta.position import LogCleaned
 from deltaq.errors import Corrupt, Incompatible, Unavailable, UnknownTopic
-from deltaq.names import check_topic, is_name
+from deltaq.names import check_topic, decoded_id
 from deltaq.root import open_root
 from deltaq.store import Store
 from deltaq.topics.log import TopicLog
@@ -102,7 +102,10 @@ def _publish(store: Store, app_id: str, version: int, clock: Clock, deadline: fl
     """Publish the decision with this version, unless the id has gone on since: then it is
     published. A log whose folder was removed has none.
     """
-    transactional_id = app_id.partition("/")[0] if "/" in app_id else transactional_id_of(app_id)
+    part, _, life = app_id.partition("/")
+    transactional_id = decoded_id(part) if life else transactional_id_of(app_id)
+    if transactional_id is None:
+        return  # another program's
     log = TransactionLog(store, transactional_id, clock)
     head = log.head()
     decision = None if head is None else head.decision
@@ -161,7 +164,5 @@ def _applications(txns: Iterable[Txn], topic_id: str) -> Iterator[tuple[str, int
     """The `appId` of each transactional id or query, without the topic's, and its version."""
     for txn in txns:
         app_id, _, of_topic = txn.app_id.rpartition("/")
-        first, *rest = app_id.split("/")
-        is_ours = not rest or (len(rest) == 1 and is_name(first))
-        if of_topic == topic_id and is_ours:
+        if of_topic == topic_id:
             yield app_id, txn.version

@@ -80,7 +80,9 @@ class TransactionLog:
         versions begin at 0 again if its folder is removed.
         """
         metadata = self._log.state.metadata
-        return f"{self.transactional_id}/{'' if metadata is None else metadata.id}"
+        return (
+            f"{names.encoded_id(self.transactional_id)}/{'' if metadata is None else metadata.id}"
+        )
 
     def sync(self, decision: Decision) -> None:
         """Make a decision durable before it is acted on: its writer may have been killed before the

@@ -13,7 +13,7 @@ from deltaq.delta.store_errors import raising_unavailable
 from deltaq.errors import Corrupt, Incompatible
 from deltaq.groups.log import GroupLog
 from deltaq.groups.transaction_offsets import TransactionOffsets
-from deltaq.names import TRANSACTIONS_FOLDER, TransactionKey, is_name, parse_staged_file
+from deltaq.names import TRANSACTIONS_FOLDER, TransactionKey, named, parse_staged_file
 from deltaq.store import Store
 from deltaq.store.parallel import in_parallel_if_remote
 from deltaq.transactions.log import TransactionLog
@@ -47,7 +47,7 @@ def publish_sent_offsets(store: Store, clock: Clock, deadline: float) -> None:
     OutcomeUnknown.
     """
     with raising_unavailable():
-        ids = [name for name in store.list_folders(TRANSACTIONS_FOLDER) if is_name(name)]
+        ids = list(named(TRANSACTIONS_FOLDER, store.list_folders(TRANSACTIONS_FOLDER)))
 
     def publish(transactional_id: str) -> None:
         log = TransactionLog(store, transactional_id, clock)

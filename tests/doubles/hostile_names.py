@@ -106,8 +106,8 @@ def write_assignors(root: str, payloads: Sequence[str]) -> None:
 
 def write_names(root: str, payloads: Sequence[str]) -> None:
     """Write a group `g` with a member for each payload, which is its client id, host and instance
-    id, a topic for each, which has it as the value of a setting, and a transactional id, which has
-    it as its client id. No client of deltaq would write these.
+    id, a topic for each, which has it as the value of a setting, and a transactional id, which
+    has it inside, and as its client id. No client of deltaq would write most of these.
     """
     store = open_store(root)
     Topic("t", store=store).create()
@@ -118,7 +118,7 @@ def write_names(root: str, payloads: Sequence[str]) -> None:
             f"member-{number}",
             new_member(payload, host=payload, instance_id=f"{payload}{number}"),
         )
-        ids = TransactionLog(store, f"id-{number:03}", SYSTEM_CLOCK, payload)
+        ids = TransactionLog(store, f"{number:03}{payload[:80]}", SYSTEM_CLOCK, payload)
         ids.begin(60_000, None, FOREVER)
         topic = f"settings-{number}"
         Topic(topic, store=store).create()

@@ -266,9 +266,7 @@ DIFFERENCES: dict[str, tuple[str, ...]] = {
         f"transactions_init_again_and_without_waiting/{call}"
         for call in ("again", "at_once", "begin")
     ),
-    "`transactional.id`": tuple(
-        f"transactions_ids/{text}" for text in ("colon", "long", "slash", "space", "umlaut")
-    ),
+    "`transactional.id`": ("transactions_ids/long",),
 }
 """Places in the answers of programs, `program/key/...`, as `paths_that_differ` names them."""
 

@@ -77,6 +77,27 @@ def test_ids_are_listed_with_their_state(open_one: Transactor, monkeypatch: pyte
     assert state(deltaq) == ("published", 0)
 
 
+def test_an_id_that_is_no_name_is_listed_described_completed_and_aborted(
+    open_one: Transactor, monkeypatch: pytest.MonkeyPatch
+):
+    deltaq = open_one.deltaq
+    with Producer(bootstrap_servers=ROOT, transactional_id="my app/1\x1b[2J") as odd:
+        odd.init_transactions()
+    listed = deltaq("transactions list")
+    assert listed.output.splitlines()[1].startswith(r"my app/1\x1b[2J  ")
+    assert "\x1b" not in listed.output
+    names = [row["transactional_id"] for row in deltaq("transactions list -o json").json]
+    assert names == ["my app/1\x1b[2J", "t"]
+    described = deltaq("transactions describe 'my app/1\x1b[2J'").output
+    assert described.startswith(r"Transactional id  my app/1\x1b[2J")
+    done = deltaq("transactions abort 'my app/1\x1b[2J' --yes")
+    assert done.output == "transactional id my app/1\\x1b[2J has epoch 1\n"
+    monkeypatch.setenv("_DELTAQ_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", "deltaq transactions describe m")
+    monkeypatch.setenv("COMP_CWORD", "3")
+    assert "my app/1" in deltaq("").output
+
+
 def test_an_empty_root_has_no_ids(deltaq: Shell):
     assert deltaq("transactions list -o json").json == []
     assert deltaq("transactions describe t").refused("no producer has used transactional.id 't'")

@@ -669,6 +669,13 @@ def test_names_that_would_be_paths_are_refused(key: str, code: int) -> None:
     assert caught.value.args[0] == code
 
 
+@pytest.mark.fault("K2")
+def test_a_transactional_id_is_any_text_that_is_not_too_long_in_keys() -> None:
+    assert producer(transactional__id="../x:é").transactional_id == "../x:é"
+    with pytest.raises(InvalidConfig, match=r"invalid transactional\.id .*use 1 to 249"):
+        producer(transactional__id="/" * 84)
+
+
 def test_callbacks_must_be_callable_and_loggers_loggers() -> None:
     for key in ("error_cb", "stats_cb", "throttle_cb", "oauth_cb"):
         with pytest.raises(TypeError, match=f"expected {key} property as a callable function"):

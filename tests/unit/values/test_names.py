@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+import re
 import string
 from collections.abc import Callable
 from functools import partial
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from deltaq import names
 from deltaq.errors import InvalidConfig, KafkaError
+from deltaq.names import TransactionKey
 from deltaq.store.keys import KEY_LENGTH_MAX, PREFIX_LENGTH_MAX, is_key
 
 LEGAL = string.ascii_letters + string.digits + "._-"
@@ -93,6 +95,96 @@ def test_a_topic_folder_is_exactly_one_level_below_the_topics(name: str) -> None
     assert posixpath.dirname(folder.rstrip("/")) == "topics"
 
 
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("transfers-1", "transfers-1"),
+        ("my:app", "my~3Aapp"),
+        ("my app/1", "my~20app~2F1"),
+        (".", "~2E"),
+        ("..", "~2E."),
+        ("_delta_log", "~5Fdelta_log"),
+        (".~a", "~2E~7Ea"),
+        ("~3A", "~7E3A"),
+        ("a%2Fb", "a~252Fb"),
+        ("caf\u00e9", "caf~C3~A9"),
+    ],
+)
+def test_a_transactional_id_is_encoded_unless_it_is_a_name(text: str, part: str) -> None:
+    assert names.encoded_id(text) == part
+    assert names.decoded_id(part) == text
+    assert names.transaction_folder(text) == f"transactions/{part}/"
+    assert names.staged_files_folder("topics/orders/", text) == f"topics/orders/staged/{part}/"
+
+
+@pytest.mark.fault("K2")
+@given(st.text(max_size=100), st.text(LEGAL + ":/~%", max_size=9))
+@example("", "")
+@example("x" * 250, "")
+@example("\u00e9" * 42, "")
+@example("\ud800", "")
+def test_a_transactional_id_is_refused_or_one_part_of_keys_that_leads_back(
+    text: str, tail: str
+) -> None:
+    transactional_id = text + tail
+    try:
+        assert names.check_transactional_id(transactional_id) == transactional_id
+    except InvalidConfig:
+        assert not 1 <= length_in_keys(transactional_id) <= 249
+        return
+    assert length_in_keys(transactional_id) <= 249
+    folder = names.transaction_folder(transactional_id)
+    assert is_key(folder.rstrip("/"))
+    assert posixpath.dirname(folder.rstrip("/")) == "transactions"
+    assert list(names.named("transactions/", [folder.split("/")[1]])) == [transactional_id]
+    transaction = TransactionKey(transactional_id, 3, 4)
+    path = names.staged_file(transaction, "0af3")
+    assert names.parse_staged_file(path) == transaction
+    assert names.data_key("topics/orders/", path) == "topics/orders/" + path, "not decoded"
+
+
+def length_in_keys(text: str) -> int:
+    """As URLs encode it, which leave `~`, and `.` and `_` at the beginning. 0 for half a pair."""
+    if re.fullmatch("[A-Za-z0-9._-]+", text) and text not in {".", "..", "_delta_log"}:
+        return len(text)
+    try:
+        return len(quote(text, safe="")) + 2 * text.count("~") + 2 * (text[:1] in {".", "_"})
+    except UnicodeEncodeError:
+        return 0
+
+
+@pytest.mark.parametrize("text", ["", "x" * 250, "\u00e9" * 42, "/" * 84, "\ud800"])
+def test_a_transactional_id_that_makes_no_part_of_a_key_is_refused_with_the_rule(text: str) -> None:
+    with pytest.raises(InvalidConfig, match=r"invalid transactional\.id .*use 1 to 249") as caught:
+        names.check_transactional_id(text)
+    assert caught.value.args[0] == KafkaError._INVALID_ARG
+
+
+@pytest.mark.parametrize("text", ["x" * 249, "\u00e9" * 41, "/" * 83])
+def test_the_longest_transactional_ids_are_accepted(text: str) -> None:
+    assert names.check_transactional_id(text) == text
+
+
+def test_a_transactional_id_that_is_not_a_string_is_a_type_error() -> None:
+    with pytest.raises(TypeError, match="must be str, not int"):
+        names.check_transactional_id(5)
+
+
+@pytest.mark.parametrize(
+    "part",
+    ["my:app", "~41", "my~3aapp", "a~", "a%41", "a%3Ab", "~FF", "", ".", "~2E..", "~20" * 84],
+)
+def test_a_part_that_no_transactional_id_makes_is_foreign(part: str) -> None:
+    assert names.decoded_id(part) is None
+
+
+def test_folders_of_topics_and_groups_are_not_decoded() -> None:
+    folders = ["orders", "my~3Aapp", "a b", "~41"]
+    assert list(names.named("topics/", folders)) == ["orders"]
+    assert list(names.named("groups/", folders)) == ["orders"]
+    assert list(names.named("transactions/", folders)) == ["orders", "my:app"]
+
+
 def test_the_layout_is_that_of_the_format() -> None:
     assert names.topic_folder("orders") == "topics/orders/"
     assert names.topic_log("orders") == "topics/orders/_delta_log/"
@@ -152,6 +244,8 @@ def test_the_longest_names_make_keys_that_every_store_takes() -> None:
         names.checkpoint_file(names.topic_log(long), names.VERSION_MAX),
         names.member_key(long, names.member_id(long, "0" * 32)),
         names.hold_key(long, long),
+        names.topic_folder(long)
+        + names.staged_file(TransactionKey(long, 10**18 - 1, 10**18 - 1), "0" * 32),
     ]
     assert all(is_key(key) for key in longest)
     assert PREFIX_LENGTH_MAX + 1 + KEY_LENGTH_MAX == 1024, "what object stores allow"

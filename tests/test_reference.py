@@ -234,7 +234,9 @@ def _module_of(where: str) -> tuple[str, list[str]]:
 LIMITS = {
     "Names and numbers": (
         LimitRow(
-            "names.NAME_CHARS_MAX", "characters", "Name of a topic, group, client or transaction"
+            "names.NAME_CHARS_MAX",
+            "characters",
+            "Name of a topic, group or client; `transactional.id` as a part of keys",
         ),
         LimitRow("config.client_table.PARTITIONS_MAX", "", "Partitions of a topic"),
         LimitRow(
@@ -250,6 +252,9 @@ LIMITS = {
         LimitRow("serde.columns.NAME_CHARS_MAX", "characters", "Name of a column of a typed topic"),
         LimitRow(
             "message.TIMESTAMP_MS_MAX", "ms", "Latest timestamp (2262); the earliest is 0 (1970)"
+        ),
+        LimitRow(
+            "groups.offsets.METADATA_CHARS_MAX", "characters", "Metadata of a committed offset"
         ),
         LimitRow("names.VERSION_MAX", "", "Version of a log"),
         LimitRow("store.keys.KEY_LENGTH_MAX", "characters", "Key of an object below the root"),

@@ -29,7 +29,7 @@ from deltaq.delta.store_errors import reading
 from deltaq.delta.table_state import TableState
 from deltaq.errors import Fenced, InvalidConfig, KafkaError, KafkaException
 from deltaq.groups.log import GroupLog
-from deltaq.groups.offsets import CommittedOffset, committed_offsets
+from deltaq.groups.offsets import CommittedOffset, committed_offsets, metadata_fault
 from deltaq.groups.state import GroupHead, group_head
 from deltaq.message import TopicPartition
 from deltaq.metadata import BROKER_ID, BrokerMetadata, node_of
@@ -157,7 +157,8 @@ class GroupCalls:
     ) -> ConsumerGroupTopicPartitions:
         """Commit these offsets on behalf of a group without living members; creates the group.
 
-        A partition has its `error` set if it does not exist, or if the group has members.
+        A partition has its `error` set if it does not exist, if its metadata is too long, or if the
+        group has members.
         """
         log = self.log(group)
         results = [TopicPartition(tp.topic, tp.partition, tp.offset, tp.metadata) for tp in wanted]
@@ -189,8 +190,8 @@ class GroupCalls:
 
     def _located(self, wanted: Sequence[TopicPartition]) -> list[CommittedOffset]:
         """The offsets of these partitions, with the ids of their topics. Sets the `error` of a
-        partition that does not exist. Raises KafkaException (_INVALID_ARG) for one that is named
-        twice.
+        partition that does not exist, or whose metadata is too long. Raises KafkaException
+        (_INVALID_ARG) for one that is named twice.
         """
         if len({(tp.topic, tp.partition) for tp in wanted}) < len(wanted):
             raise KafkaException(
@@ -200,7 +201,10 @@ class GroupCalls:
         located = []
         for tp in wanted:
             head = heads.get(tp.topic)
-            if head is None or tp.partition >= head.partitions:
+            fault = metadata_fault(tp)
+            if fault is not None:
+                tp.error = fault.error
+            elif head is None or tp.partition >= head.partitions:
                 tp.error = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
             else:
                 located.append(

@@ -14,7 +14,7 @@ from typing import TypeAlias, TypeVar
 from deltaq.clock import Clock, Thread
 from deltaq.errors import KafkaError, KafkaException, UnknownTopic
 from deltaq.groups.log import GroupLog
-from deltaq.groups.offsets import CommittedOffset, PendingOffsets, ToCommit
+from deltaq.groups.offsets import CommittedOffset, PendingOffsets, ToCommit, metadata_fault
 from deltaq.groups.state import GroupHead, MemberIdentity
 from deltaq.groups.stored_offsets import OnResult, StoredOffsets
 from deltaq.message import TopicPartition
@@ -101,8 +101,8 @@ class OffsetCommitter:
 
     def commit(self, offsets: Sequence[ToCommit]) -> list[TopicPartition]:
         """Commit synchronously, after all queued commits. Returns the partitions, each with its
-        `error` set if its topic or partition does not exist. Raises UnknownTopic if none of them
-        exists, Fenced, Unavailable, OutcomeUnknown.
+        `error` set if its topic or partition does not exist, or if its metadata is too long. Raises
+        the last of these errors if each has one, Fenced, Unavailable, OutcomeUnknown.
         """
         return self._in_turn(
             lambda: self._send(_CommitRequest(offsets, self._identity(), wait=True))
@@ -250,21 +250,23 @@ class OffsetCommitter:
     def _located(
         self, offsets: Sequence[ToCommit]
     ) -> tuple[list[TopicPartition], list[CommittedOffset]]:
-        """The results of a commit, and the offsets of the topics that exist. Raises UnknownTopic if
-        none does.
+        """The results of a commit, and the offsets that can be committed. Raises what refuses the
+        last one if none can.
         """
         results, known = [], []
-        failure: UnknownTopic | None = None
+        failure: KafkaException | None = None
         for entry in offsets:
             wanted = entry.wanted
             result = TopicPartition(wanted.topic, wanted.partition, wanted.offset, wanted.metadata)
             results.append(result)
-            try:
-                topic_id = entry.topic_id or self._id_now(wanted)
-            except UnknownTopic as error:
-                failure, result.error = error, error.error
-            else:
-                known.append(entry.located(topic_id))
+            fault = metadata_fault(wanted)
+            if fault is None:
+                try:
+                    known.append(entry.located(entry.topic_id or self._id_now(wanted)))
+                except UnknownTopic as error:
+                    fault = error
+            if fault is not None:
+                failure, result.error = fault, fault.error
         if failure is not None and not known:
             raise failure
         return results, known

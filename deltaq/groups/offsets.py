@@ -20,7 +20,7 @@ from zlib import crc32
 from deltaq import names
 from deltaq.delta.actions import Action, DomainMetadata, Txn
 from deltaq.delta.table_state import FORGOTTEN_VERSION, TableState
-from deltaq.errors import Corrupt, InvalidConfig
+from deltaq.errors import Corrupt, InvalidConfig, KafkaError, KafkaException
 from deltaq.groups.state import GroupHead
 from deltaq.message import TopicPartition
 from deltaq.serde.json_text import compact_json, strict_json
@@ -30,6 +30,11 @@ METADATA_DOMAIN = "deltaq.offset_metadata"
 PENDING_BYTES_MAX = 100_000
 """Most bytes of offsets in one heartbeat object, those of a thousand partitions. A member with more
 commits itself.
+"""
+
+METADATA_CHARS_MAX = 4_096
+"""Most characters in the metadata text of a committed offset, those above U+FFFF counted twice:
+Kafka's default of the brokers' `offset.metadata.max.bytes`, which are UTF-16 units.
 """
 
 _DIGITS_MAX = 20
@@ -50,6 +55,20 @@ class CommittedOffset:
     @property
     def app_id(self) -> str:
         return f"{self.topic}/{self.topic_id}/{self.partition}"
+
+
+def metadata_fault(wanted: TopicPartition) -> KafkaException | None:
+    """The error (OFFSET_METADATA_TOO_LARGE) of an offset to commit whose metadata text is too long;
+    None for any other. Only new offsets are checked: what is committed already may have any length.
+    """
+    length = len((wanted.metadata or "").encode("utf-16-le")) // 2
+    if length <= METADATA_CHARS_MAX:
+        return None
+    reason = (
+        f"the metadata of the offset of partition {wanted.partition} of topic {wanted.topic!r} has "
+        f"{length:,} characters: use {METADATA_CHARS_MAX:,} at most"
+    )
+    return KafkaException(KafkaError(KafkaError.OFFSET_METADATA_TOO_LARGE, reason))
 
 
 @dataclass(frozen=True, slots=True)

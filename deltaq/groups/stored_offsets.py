@@ -17,7 +17,13 @@ from deltaq.clock import Clock, Lock
 from deltaq.delta.table_state import TableState
 from deltaq.errors import KafkaError, KafkaException
 from deltaq.groups.log import GroupLog
-from deltaq.groups.offsets import PENDING_BYTES_MAX, CommittedOffset, PendingOffsets, ToCommit
+from deltaq.groups.offsets import (
+    PENDING_BYTES_MAX,
+    CommittedOffset,
+    PendingOffsets,
+    ToCommit,
+    metadata_fault,
+)
 from deltaq.groups.state import GroupHead, Key, MemberIdentity
 from deltaq.message import TopicPartition
 
@@ -128,9 +134,13 @@ class StoredOffsets:
             return None
         read = self._note_delegated(identity)
         new = self.uncommitted()
-        located = tuple(entry.located(entry.topic_id) for entry in new if entry.topic_id)
+        located = tuple(
+            entry.located(entry.topic_id)
+            for entry in new
+            if entry.topic_id and metadata_fault(entry.wanted) is None
+        )
         # The leader could not tell whether they are void: they need the version that was read, and
-        # the ids of their topics.
+        # the ids of their topics. This consumer reports those that are refused.
         if read is None or len(located) < len(new):
             return None
         pending = PendingOffsets(identity.member_id, identity.generation, read.version, located)

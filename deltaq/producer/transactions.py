@@ -30,7 +30,7 @@ from deltaq.errors import (
 )
 from deltaq.groups.log import GroupLog
 from deltaq.groups.membership import MembershipMetadata
-from deltaq.groups.offsets import CommittedOffset
+from deltaq.groups.offsets import CommittedOffset, metadata_fault
 from deltaq.groups.state import Key
 from deltaq.groups.transaction_offsets import TransactionOffsets
 from deltaq.message import TopicPartition
@@ -230,6 +230,9 @@ class Transactions:
         self._check_state(State.IN_TRANSACTION)
         if not offsets:
             return
+        for position in offsets:
+            if (fault := metadata_fault(position)) is not None:
+                self._must_abort(fault)
         deadline = self._deadline(timeout)
         # First: they may be in the log after any exception.
         self._sent.add(group)

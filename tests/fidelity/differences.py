@@ -151,7 +151,6 @@ DIFFERENCES: dict[str, tuple[str, ...]] = {
         "queue_full_and_purge/message_timeout/0/retriable",
         *(f"producer_batches_into_a_full_queue/errors/{at}/retriable" for at in (3, 4)),
     ),
-    "Metadata of a committed offset": ("consumer_metadata_of_offsets/too_long",),
     "`host` of a member": ("group_description/member/host",),
     "`AdminClient.delete_consumer_group_offsets`": (
         "group_offsets/has_delete_consumer_group_offsets",

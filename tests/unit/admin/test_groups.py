@@ -362,6 +362,16 @@ def test_a_partition_named_twice_is_refused(root, admin, call):
     assert outcome(getattr(admin, call)(request)["g"]) == "_INVALID_ARG"
 
 
+def test_metadata_that_is_too_long_refuses_its_own_partition_only(root, admin):
+    topic(root, partitions=2)
+    long = TopicPartition("t", 0, 1, "x" * 4097)
+    request = [ConsumerGroupTopicPartitions("g", [long, tp(1, 7)])]
+    refused, kept = admin.alter_consumer_group_offsets(request)["g"].result(30).topic_partitions
+    assert (refused.error, kept.error) == (KafkaError.OFFSET_METADATA_TOO_LARGE, None)
+    found = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("g")])["g"]
+    assert [(of.partition, of.offset) for of in found.result(30).topic_partitions] == [(1, 7)]
+
+
 # --- lists ---
 
 

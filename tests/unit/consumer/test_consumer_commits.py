@@ -593,6 +593,29 @@ def test_metadata_is_read_back_as_it_was_committed(root, text):
         assert [tp.metadata for tp in reader.committed([tp(0)])] == [text]
 
 
+def test_metadata_that_is_too_long_refuses_its_own_partition_only(root):
+    """As a broker does, whose offset.metadata.max.bytes is 4096."""
+    topic(root, 2)
+    long = TopicPartition("t", 0, 1, "x" * 4097)
+    results: list[tuple[KafkaError | None, list[KafkaError | None]]] = []
+    with consumer(
+        root, on_commit=lambda error, found: results.append((error, [tp.error for tp in found]))
+    ) as reader:
+        with pytest.raises(KafkaException, match="topic 't' has 4,097 characters") as caught:
+            reader.commit(offsets=[long], asynchronous=False)
+        assert caught.value.args[0] == KafkaError.OFFSET_METADATA_TOO_LARGE
+        refused, kept = reader.commit(offsets=[long, tp(1, 7)], asynchronous=False)
+        assert refused.error == KafkaError.OFFSET_METADATA_TOO_LARGE
+        assert kept.error is None
+        assert [place.offset for place in reader.committed([tp(0), tp(1)])] == [OFFSET_INVALID, 7]
+        for offsets in ([long, tp(1, 8)], [long]):
+            reader.commit(offsets=offsets)
+        eventually(lambda: reader.poll(0.01) is None and len(results) == 2)
+        assert reader.committed([tp(1)])[0].offset == 8
+    too_large = KafkaError.OFFSET_METADATA_TOO_LARGE
+    assert results == [(None, [too_large, None]), (too_large, [too_large])]
+
+
 @pytest.mark.parametrize(
     ("text", "error"), [("a\0b", ValueError), ("\ud800", UnicodeEncodeError), (5, TypeError)]
 )

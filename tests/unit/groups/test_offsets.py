@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltaq import Corrupt
+from deltaq import Corrupt, KafkaError, TopicPartition
 from deltaq.delta.actions import Action, DomainMetadata, Entry, Txn
 from deltaq.delta.table_state import TableState
 from deltaq.groups.log import GroupLog
@@ -23,6 +23,7 @@ from deltaq.groups.offsets import (
     committed_offsets,
     forget_actions,
     heartbeat_content,
+    metadata_fault,
     offset_actions,
     parse_pending,
 )
@@ -55,6 +56,15 @@ def test_an_offset_is_a_transaction_of_the_topic_with_that_id():
     assert committed_offset(state, "orders", "1f", 3) == CommittedOffset("orders", "1f", 3, 42)
     assert committed_offset(state, "orders", "2f", 3) is None
     assert committed_offset(state, "orders", "1f", 4) is None
+
+
+@pytest.mark.parametrize("text", [None, "", "x" * 4096, "\u00e9" * 4096, "\U0001f4a1" * 2048])
+def test_metadata_has_up_to_4096_characters(text: str | None):
+    assert metadata_fault(TopicPartition("t", 0, 1, text)) is None
+    fault = metadata_fault(TopicPartition("t", 7, 1, (text or "x" * 4096) + "x"))
+    assert fault is not None
+    assert fault.args[0] == KafkaError.OFFSET_METADATA_TOO_LARGE
+    assert "partition 7 of topic 't' has 4,097 characters: use 4,096 at most" in str(fault)
 
 
 def test_an_offset_has_the_time_of_its_commit():

@@ -124,6 +124,19 @@ def following(interval_s: float = INTERVAL_S) -> Iterator[Follower]:
         found.committer.close()
 
 
+def test_a_heartbeat_shows_no_metadata_that_is_too_long_and_its_member_reports_it():
+    """The leader has no caller to report it to."""
+    with following() as member:
+        for partition, text in enumerate(["x" * 4097, "note"]):
+            place = TopicPartition("t", partition, 1, text)
+            member.stored[partition:] = [ToCommit(place, "id")]
+        assert member.beat() is None
+        member.pass_time(INTERVAL_S)
+        found = member.log.committed([("t", "id", 0), ("t", "id", 1)])
+        assert found == [None, CommittedOffset("t", "id", 1, 1, "note")]
+        assert member.results == [(None, [1, 1])]
+
+
 def test_offsets_that_the_leader_commits_are_reported_once_and_not_committed_again():
     with following() as member:
         for offset in range(1, 8):

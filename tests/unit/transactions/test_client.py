@@ -522,6 +522,23 @@ def test_a_member_that_left_cannot_send_offsets(clients: Clients):
     producer.abort_transaction()
 
 
+def test_offsets_with_metadata_that_is_too_long_make_the_transaction_abort(clients: Clients):
+    filled(clients, 1)
+    producer, metadata = clients.ready(), clients.consumer().consumer_group_metadata()
+    producer.begin_transaction()
+    sent = [TopicPartition("in", 0, 1), TopicPartition("in", 0, 1, "x" * 4097)]
+    error = refused(producer.send_offsets_to_transaction, sent, metadata)
+    assert error.code() == KafkaError.OFFSET_METADATA_TOO_LARGE
+    assert error.txn_requires_abort()
+    assert GroupLog(clients.store, "g").pending() == []
+    assert refused(producer.commit_transaction).code() == KafkaError.OFFSET_METADATA_TOO_LARGE
+    producer.abort_transaction()
+    with producer.transaction():
+        sent[1].metadata = "x" * 4096
+        producer.send_offsets_to_transaction(sent[1:], metadata)
+    assert clients.consumer().committed([TopicPartition("in", 0)])[0].metadata == "x" * 4096
+
+
 @pytest.mark.fault("T6", "T2")
 def test_the_next_owner_of_a_partition_aborts_an_undecided_transaction(clients: Clients):
     filled(clients, 2)

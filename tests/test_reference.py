@@ -443,7 +443,7 @@ LIMITS = {
             "Time for which a client relies on its head without checking for log-start markers",
         ),
         LimitRow("groups.offset_commits.COMMIT_TIMEOUT_S", "s", "Time for one offset commit"),
-        LimitRow("producer.transactions.TIMEOUT_MS_MAX", "ms", "Highest `transaction.timeout.ms`"),
+        LimitRow("transactions.state.TIMEOUT_MS_MAX", "ms", "Highest `transaction.timeout.ms`"),
     ),
     "Reading": (
         LimitRow(

@@ -18,7 +18,7 @@ from deltaq.names import TransactionKey
 from deltaq.store import Store
 from deltaq.transactions.log import TransactionLog
 from deltaq.transactions.publication import Publisher
-from deltaq.transactions.state import Decision, TransactionHead, is_of_query
+from deltaq.transactions.state import Decision, TransactionHead
 from deltaq.work import finish
 
 PUBLISH_TIMEOUT_S = 60.0
@@ -115,7 +115,7 @@ class TransactionsPass:
 
     def _is_unused(self, head: TransactionHead) -> bool:
         # The files of a Spark query keep the epoch 0: a later one would not protect them.
-        if is_of_query(self._log.transactional_id):
+        if head.is_of_query:
             return False
         oldest_ms = expiry_ms(self._store, self._clock) - self._expiration_ms
         return not head.is_expired and head.time_ms < oldest_ms

@@ -45,6 +45,7 @@ from deltaq.topics.view import known_topic
 from deltaq.transactions.log import DecisionNotPublished, TransactionLog
 from deltaq.transactions.publication import Publisher
 from deltaq.transactions.state import (
+    TIMEOUT_MS_MAX,
     AbortReason,
     Decision,
     StagedRecords,
@@ -59,9 +60,6 @@ P = ParamSpec("P")
 Method: TypeAlias = "Callable[Concatenate[Transactions, P], None]"
 
 _log = logging.getLogger("deltaq.transactions")
-
-TIMEOUT_MS_MAX = 900_000
-"""Kafka's default of the brokers' `transaction.max.timeout.ms`."""
 
 
 class State(enum.Enum):

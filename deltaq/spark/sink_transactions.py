@@ -26,6 +26,7 @@ from deltaq.topics.state import PendingSegment
 from deltaq.transactions.log import DecisionNotPublished, TransactionLog
 from deltaq.transactions.publication import Publisher
 from deltaq.transactions.state import (
+    QUERY_TIMEOUT_MS,
     Application,
     Decision,
     StagedRecords,
@@ -33,9 +34,6 @@ from deltaq.transactions.state import (
     TransactionHead,
     transactional_id_of,
 )
-
-TIMEOUT_MS = 24 * 3600 * 1000
-"""Milliseconds for which orphan removal keeps the files of a micro-batch that is not decided."""
 
 
 def staged_path(application: Application, segment: PendingSegment) -> str:
@@ -138,7 +136,7 @@ class BatchTransaction:
         head = self._log.head()
         if head is None:
             try:
-                head = self._log.begin(TIMEOUT_MS, None, deadline)
+                head = self._log.begin(QUERY_TIMEOUT_MS, None, deadline)
             except DecisionNotPublished:  # another driver has begun, and committed
                 return self._published(deadline)
         if head.decision is not None:

@@ -18,7 +18,7 @@ from deltaq.store import Store
 from deltaq.store.parallel import in_parallel_if_remote
 from deltaq.transactions.log import TransactionLog
 from deltaq.transactions.publication import Publisher
-from deltaq.transactions.state import AbortReason, is_of_query
+from deltaq.transactions.state import AbortReason
 
 _log = logging.getLogger("deltaq.transactions")
 
@@ -105,11 +105,7 @@ def resolve_files(
 def _end(store: Store, transaction: TransactionKey, clock: Clock, deadline: float) -> None:
     log = TransactionLog(store, transaction.transactional_id, clock)
     head = log.abort(transaction, AbortReason.TIMEOUT, deadline)
-    # An ordinary producer may have such an id. Its decisions name no application.
-    of_producer = (
-        head is not None and head.decision is not None and head.decision.application is None
-    )
-    if head is not None and is_of_query(transaction.transactional_id) and not of_producer:
+    if head is not None and head.is_of_query:
         # A driver may be about to commit files of an earlier number under the next one. It finds
         # that number taken, and then that the topic holds these files for removed.
         following = transaction._replace(epoch=head.epoch, number=head.number + 1)

@@ -25,6 +25,14 @@ from deltaq.topics.state import PendingSegment
 
 _QUERY = "spark-"
 
+TIMEOUT_MS_MAX = 900_000
+"""Longest `transaction.timeout.ms`: Kafka's default of `transaction.max.timeout.ms`."""
+
+QUERY_TIMEOUT_MS = 24 * 3600 * 1000
+"""Milliseconds for which orphan removal keeps the files of a Spark micro-batch that is not decided.
+No producer has such a time-out: it tells that a query has begun the epoch.
+"""
+
 TRANSACTIONS_FORMAT = 1
 """The format of the log of a `transactional.id`."""
 
@@ -51,13 +59,6 @@ def transactional_id_of(app_id: str) -> str:
     if names.is_name(name):
         return name
     return f"{_QUERY}{hashlib.blake2b(app_id.encode(), digest_size=16).hexdigest()}"
-
-
-def is_of_query(transactional_id: str) -> bool:
-    """Whether this may be the id of a Spark query, whose files have the numbers of its first
-    epoch.
-    """
-    return transactional_id.startswith(_QUERY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +116,15 @@ class TransactionHead:
     def is_open(self, key: TransactionKey) -> bool:
         """Whether the transaction may still be committed."""
         return self.epoch == key.epoch and self.number < key.number
+
+    @property
+    def is_of_query(self) -> bool:
+        """Whether a Spark query has the id, by its newest decision, or else by its time-out. The
+        files of a query keep the epoch 0.
+        """
+        if self.decision is not None:
+            return self.decision.application is not None
+        return self.timeout_ms > TIMEOUT_MS_MAX
 
     def action(self) -> DomainMetadata:
         """This head as domain metadata."""

@@ -178,16 +178,26 @@ def test_a_damaged_log_keeps_only_the_files_of_its_own_transactions(clients: Cli
     assert len(kept) == 1
 
 
-def test_files_of_an_ended_transaction_do_not_end_the_next_one(clients: Clients):
-    """Of a Spark query they do, but this is a producer with such an id. Merged files are such."""
+@pytest.mark.parametrize("is_published", [True, False])
+def test_files_of_an_ended_transaction_do_not_end_the_next_one(
+    clients: Clients, is_published: bool
+):
+    """Of a Spark query they do, but this is a producer with such an id. Merged files are such, and
+    those that a killed producer has left.
+    """
     producer, inner = clients.ready("spark-etl"), clients.store.inner
-    with producer.transaction():
-        producer.produce("a", b"1")
+    producer.begin_transaction()
+    producer.produce("a", b"1")
+    producer.flush(10)
+    if is_published:
+        producer.commit_transaction()
+    else:
+        producer = clients.ready("spark-etl")
     paths = [key.removeprefix("topics/a/") for key in clients.staged()]
     with producer.transaction():
         producer.produce("a", b"2")
         assert not resolve_files(inner, paths, 1e9, SYSTEM_CLOCK, SYSTEM_CLOCK.monotonic() + 10)
-    assert clients.values("a") == [b"1", b"2"]
+    assert clients.values("a") == [b"1", b"2"][not is_published :]
 
 
 def test_a_block_waits_for_the_end_of_a_cancelled_one(clients: Clients):

@@ -21,7 +21,14 @@ from deltaq.store import MemoryStore
 from deltaq.testing import Fault, FaultyStore, Rule
 from deltaq.transactions.log import TransactionLog
 from deltaq.transactions.resolution import resolve_transaction
-from deltaq.transactions.state import AbortReason, Decision, TransactionHead
+from deltaq.transactions.state import (
+    QUERY_TIMEOUT_MS,
+    TIMEOUT_MS_MAX,
+    AbortReason,
+    Application,
+    Decision,
+    TransactionHead,
+)
 
 FOREVER = float("inf")
 DAY_S = 24 * 60 * 60
@@ -347,11 +354,21 @@ def test_an_id_that_is_used_meanwhile_does_not_expire(world: World):
     assert world.head().number == 1
 
 
-def test_the_id_of_a_spark_query_does_not_expire(world: World):
+@pytest.mark.parametrize("has_committed", [True, False])
+@pytest.mark.parametrize("is_query", [True, False])
+def test_the_id_of_a_spark_query_does_not_expire_and_a_producers_does(
+    world: World, is_query: bool, has_committed: bool
+):
+    """Whatever the id is. A query that has taken over the id of a producer keeps its time-out."""
     log = TransactionLog(world.store, "spark-1f", world.clock)
-    log.begin(60_000, None, FOREVER)
+    is_first = is_query and not has_committed
+    log.begin(QUERY_TIMEOUT_MS if is_first else TIMEOUT_MS_MAX, None, FOREVER)
+    if has_committed:
+        application = Application("spark:1f", 0) if is_query else None
+        key = TransactionKey("spark-1f", 0, 1)
+        log.commit(Decision(key, 0, (), (), application), FOREVER)
     world.clock.ahead_s += 30 * DAY_S
-    assert not world.round()["transactional ids expired"]
+    assert world.round()["transactional ids expired"] == int(not is_query)
     head = log.head()
     assert head is not None
-    assert (head.epoch, head.is_expired) == (0, False)
+    assert (head.epoch, head.is_expired) == ((0, False) if is_query else (1, True))

@@ -260,10 +260,11 @@ class GroupLog:
         *,
         wait: bool = False,
         is_first: bool = False,
+        removed: TransactionOffsets | None = None,
     ) -> None:
-        """Write offsets of a transaction as pending. Raises Fenced as `commit` does, and for a
-        producer that was replaced; else what `DeltaLog.commit` raises. `wait` as for `commit`. May
-        be repeated. `is_first` as for `sent_actions`.
+        """Write offsets of a transaction as pending. Raises Fenced as `commit` does, LaterOffsets,
+        and what `DeltaLog.commit` raises. `wait` as for `commit`. May be repeated. `is_first` and
+        `removed` as for `sent_actions`.
         """
         self._sync_topics(sent.offsets)
         with self._lock:
@@ -275,7 +276,7 @@ class GroupLog:
             def actions(state: TableState, now: int) -> list[Action]:
                 first = self._admitted(state, sent.identity, sent.keys, dead, now)
                 pending = self._transaction_offsets(state)
-                changes = sent_actions(pending, sent, now, is_first=is_first)
+                changes = sent_actions(pending, sent, now, is_first=is_first, removed=removed)
                 return [*first, *changes] if changes else []
 
             try:

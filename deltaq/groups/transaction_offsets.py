@@ -40,6 +40,17 @@ class TransactionOffsets:
         return frozenset((offset.topic, offset.partition) for offset in self.offsets)
 
 
+class LaterOffsets(Fenced):
+    """The group has pending offsets of a later transaction of the id."""
+
+    def __init__(self, pending: TransactionOffsets) -> None:
+        super().__init__(
+            "the group has offsets of a later transaction of transactional.id "
+            f"{pending.transaction.transactional_id!r}, which another instance uses: close this one"
+        )
+        self.pending = pending
+
+
 def transaction_offsets(state: TableState, path: str) -> dict[str, TransactionOffsets]:
     """The pending offsets of a group by `transactional.id`. Raises Corrupt."""
     try:
@@ -61,21 +72,22 @@ def sent_actions(
     now_ms: int,
     *,
     is_first: bool = False,
+    removed: TransactionOffsets | None = None,
 ) -> list[Action]:
     """Add offsets to a transaction; later ones replace earlier ones of the same partition. Those of
-    an earlier transaction of the id, which has ended, are dropped. Raises Fenced if there are some
-    of a later one.
+    an earlier transaction of the id, which has ended, are dropped. Raises LaterOffsets if there are
+    some of a later one.
 
-    `is_first`: the transaction has sent none yet. If there are some, its id had another log before,
-    which was removed, and began with the same epochs and numbers: they are dropped, too.
+    An id whose log was removed begins with the same epochs and numbers again, and offsets of the
+    removed log are dropped, too: those of this transaction if it has sent none yet (`is_first`),
+    and those that the caller knows to be `removed`.
     """
     transaction = sent.transaction
     before = pending.get(transaction.transactional_id)
+    if before == removed:
+        before = None
     if before is not None and before.transaction > transaction:
-        raise Fenced(
-            "the group has offsets of a later transaction of transactional.id "
-            f"{transaction.transactional_id!r}, which another instance uses: close this one"
-        )
+        raise LaterOffsets(before)
     if before is not None and before.transaction == transaction and not is_first:
         merged = {offset.app_id: offset for offset in (*before.offsets, *sent.offsets)}
         sent = TransactionOffsets(

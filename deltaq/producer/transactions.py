@@ -32,7 +32,7 @@ from deltaq.groups.log import GroupLog
 from deltaq.groups.membership import MembershipMetadata
 from deltaq.groups.offsets import CommittedOffset, metadata_fault
 from deltaq.groups.state import Key
-from deltaq.groups.transaction_offsets import TransactionOffsets
+from deltaq.groups.transaction_offsets import LaterOffsets, TransactionOffsets
 from deltaq.message import TopicPartition
 from deltaq.names import TransactionKey
 from deltaq.producer.sender import Sender
@@ -242,7 +242,7 @@ class Transactions:
             is_first = group not in self._pinned
             self._pinned.add(group)
             try:
-                self._group_log(group).send_offsets(sent, deadline, is_first=is_first)
+                self._pin(group, sent, deadline, is_first=is_first)
             except Unavailable:
                 if is_first:
                     self._pinned.discard(group)  # nothing was written
@@ -254,9 +254,25 @@ class Transactions:
             if error.error.retriable():
                 raise
             if isinstance(error, Fenced) and error.error.code() == KafkaError._FENCED:
-                self._end_all(self._fencing() or error)
+                self._end_all(error)
             self._must_abort(error)
         self._unsent.discard(group)
+
+    def _pin(
+        self, group: str, sent: TransactionOffsets, deadline: float, *, is_first: bool
+    ) -> None:
+        """Write the offsets as pending. Raises what `GroupLog.send_offsets` raises."""
+        removed: TransactionOffsets | None = None
+        while True:
+            try:
+                return self._group_log(group).send_offsets(
+                    sent, deadline, is_first=is_first, removed=removed
+                )
+            except LaterOffsets as later:
+                # A producer takes its epoch before it sends offsets. So if there is no newer one
+                # now, they are of a log of the id that was removed, and can never be committed.
+                self._check_epoch()
+                removed = later.pending
 
     def _located(self, position: TopicPartition, topic_ids: Mapping[Key, str]) -> CommittedOffset:
         """The position with the id of its topic: the one that the consumer has read, or else the
@@ -408,8 +424,12 @@ class Transactions:
             self._drop_offsets(group, deadline)
         self.state = State.READY
         metrics.TRANSACTIONS.add(outcome="aborted")
-        if (fencing := self._fencing()) is not None:
-            self._end_all(fencing)
+        try:
+            self._check_epoch()
+        except Fenced as error:
+            self._end_all(error)
+        except KafkaException as error:
+            _log.info("an abort could not ask for a newer producer: %s", error)
 
     def _remove_staged(self) -> None:
         """Remove the files of an aborted transaction. What is left is removed as orphans."""
@@ -430,17 +450,13 @@ class Transactions:
         except KafkaException as error:
             _log.info("offsets of an aborted transaction stay pending group=%r: %s", group, error)
 
-    def _fencing(self) -> Fenced | None:
-        """The error if the id has another epoch than this producer, as far as the store answers
-        now.
+    def _check_epoch(self) -> None:
+        """Raise Fenced if the id has another epoch than this producer, and what
+        `TransactionLog.head` raises.
         """
-        try:
-            head = self._log.head()
-        except KafkaException:
-            return None
-        if head is not None and head.epoch == self._staging.transaction.epoch:
-            return None
-        return fenced(self._id, head)
+        head = self._log.head()
+        if head is None or head.epoch != self._staging.transaction.epoch:
+            raise fenced(self._id, head)
 
     def close(self) -> None:
         """Abort an open transaction; the caller runs callbacks. One that may be decided is left to

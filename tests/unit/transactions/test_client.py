@@ -704,22 +704,69 @@ def test_an_offset_of_a_topic_that_was_created_again_does_not_count_for_it(clien
     assert consumer.committed([TopicPartition("in", 0)])[0].offset == -1001
 
 
+def remove_log(clients: Clients) -> None:
+    """As an operator does who removes a damaged one."""
+    for entry in list(clients.store.inner.list("transactions/")):
+        clients.store.inner.delete(entry.key)
+
+
 @pytest.mark.fault("T2")
 def test_offsets_of_an_id_whose_log_was_removed_are_not_committed(clients: Clients):
     """The next log begins with the same epoch and number. An operator may remove a damaged one."""
     Topic("in", partitions=3, store=clients.store).create()
-    metadata, root = clients.consumer().consumer_group_metadata(), clients.store.inner
+    metadata = clients.consumer().consumer_group_metadata()
     killed = clients.ready()
     killed.begin_transaction()
     killed.send_offsets_to_transaction([TopicPartition("in", 0, 5)], metadata)
-    for entry in list(root.list("transactions/")):
-        root.delete(entry.key)
+    remove_log(clients)
     producer = clients.ready()
     with producer.transaction():
         for partition in (1, 2):
             producer.send_offsets_to_transaction([TopicPartition("in", partition, 1)], metadata)
     found = clients.consumer().committed([TopicPartition("in", number) for number in range(3)])
     assert [place.offset for place in found] == [-1001, 1, 1]
+
+
+@pytest.mark.parametrize(("epochs", "number"), [(1, 3), (3, 1)])
+def test_later_offsets_of_an_id_whose_log_was_removed_are_dropped(
+    clients: Clients, epochs: int, number: int
+):
+    """No newer producer has sent them: there is none."""
+    Topic("in", partitions=2, store=clients.store).create()
+    metadata = clients.consumer().consumer_group_metadata()
+    killed = [clients.ready() for _ in range(epochs)][-1]
+    for last in range(number):
+        if last:
+            killed.commit_transaction()
+        killed.begin_transaction()
+        killed.send_offsets_to_transaction([TopicPartition("in", 0, 5)], metadata)
+    remove_log(clients)
+    producer = clients.ready()
+    with producer.transaction():
+        producer.send_offsets_to_transaction([TopicPartition("in", 1, 1)], metadata)
+    assert GroupLog(clients.store, "g").pending() == []
+    found = clients.consumer().committed([TopicPartition("in", 0), TopicPartition("in", 1)])
+    assert [place.offset for place in found] == [5 if number > 1 else -1001, 1]
+
+
+@pytest.mark.fault("T3")
+def test_offsets_of_a_newer_producer_stay_while_the_log_of_the_id_does_not_answer(
+    clients: Clients,
+):
+    filled(clients, 1)
+    arguments = [TopicPartition("in", 0, 1)], clients.consumer().consumer_group_metadata()
+    old, new = clients.ready(), clients.ready()
+    for producer in (old, new):
+        producer.begin_transaction()
+    new.send_offsets_to_transaction(*arguments)
+    for operation in ("get", "get_range"):
+        clients.store.add(Rule(operation, DECISION, Fault.error_before(), EVER))
+    assert refused(old.send_offsets_to_transaction, *arguments, 0.2).retriable()
+    clients.store.clear()
+    assert [of.transaction.epoch for of in GroupLog(clients.store, "g").pending()] == [1]
+    assert refused(old.send_offsets_to_transaction, *arguments).fatal()
+    new.commit_transaction()
+    assert clients.consumer().committed([TopicPartition("in", 0)])[0].offset == 1
 
 
 def test_bytes_that_are_no_group_metadata_are_refused(clients: Clients):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -11,7 +12,12 @@ from deltaq.delta.table_state import restored_state
 from deltaq.errors import Corrupt
 from deltaq.groups.offsets import CommittedOffset
 from deltaq.groups.state import TRANSACTIONS_DOMAIN, MemberIdentity
-from deltaq.groups.transaction_offsets import TransactionOffsets, sent_actions, transaction_offsets
+from deltaq.groups.transaction_offsets import (
+    LaterOffsets,
+    TransactionOffsets,
+    sent_actions,
+    transaction_offsets,
+)
 from deltaq.names import TransactionKey
 
 KEY = TransactionKey("t", 0, 1)
@@ -44,6 +50,19 @@ def test_offsets_sent_in_an_earlier_generation_do_not_become_those_of_a_later_on
 
 def test_offsets_without_a_member_do_not_become_those_of_one():
     assert after((None, 0), (MemberIdentity("m", 10), 1)).identity is None
+
+
+def test_only_the_later_offsets_that_were_found_to_be_of_a_removed_log_are_dropped():
+    """A producer of the new log may have the same epoch and number by now."""
+    offsets = (CommittedOffset("in", "id", 0, 1),)
+    later = TransactionOffsets(KEY._replace(epoch=2), None, offsets, time_ms=7)
+    sent = TransactionOffsets(KEY, None, offsets)
+    with pytest.raises(LaterOffsets) as raised:
+        sent_actions({"t": later}, sent, 9, removed=replace(later, time_ms=8))
+    assert raised.value.pending == later
+    (action,) = sent_actions({"t": later}, sent, 9, removed=later)
+    assert isinstance(action, DomainMetadata)
+    assert parsed(action.configuration) == {"t": replace(sent, time_ms=9)}
 
 
 @pytest.mark.parametrize("offsets", [None, [], "x", 1])

@@ -54,8 +54,8 @@ class SenderTopic:
     """Looks the topic up, changes it for its producers, and notifies them of changes.
 
     `cached` is what the log was last seen to say; None before the first look, and if there is no
-    such topic. For a batch it is read again when it is `fresh_s` seconds old. `maintenance`: None
-    if this process does none.
+    such topic. For a batch it is read again `fresh_s` seconds after the last time. `maintenance`:
+    None if this process does none.
     """
 
     name: str
@@ -65,7 +65,7 @@ class SenderTopic:
     maintenance: BackgroundMaintenance | None = None
     cached: TopicDefinition | None = None
     fresh_s: float = float("inf")
-    _cached_at: float = 0.0
+    _read_at: float = float("-inf")  # when the last `read` began
 
     # --- one look at the store ---
 
@@ -78,13 +78,14 @@ class SenderTopic:
         """
         definition = None
         with self.log.known.turn:
-            log = self.log
+            log, began_at = self.log, self._clock.monotonic()
             if log.load() if self.cached is None else log.catch_up():
                 definition = definition_of(log)
             elif plan is not None:
                 deadline = self._clock.monotonic() + timeout_s
                 definition = create_topic(log, plan, deadline, exist_ok=True)
             self.publish(definition)
+            self._read_at = began_at
         return definition
 
     def read_for(
@@ -131,6 +132,16 @@ class SenderTopic:
         """
         return self._retried(lambda: self._admitted(parts, deadline), deadline)
 
+    def was_read_since(self, time_s: float) -> bool:
+        """Whether the topic was read, and that began later than this time of `Clock.monotonic`."""
+        return self._read_at > time_s
+
+    def confirm(self, known: TopicDefinition, deadline: float) -> None:
+        """Read the topic. Raises UnknownTopic if it was deleted since it was `known`."""
+        if self._retried(self.read, deadline).topic_id != known.topic_id:
+            reason = f"topic {self.name!r} was deleted and created again before the messages came"
+            raise UnknownTopic(self.name, reason=reason)
+
     def mark_large_messages(self, deadline: float) -> TopicDefinition:
         """The topic, whose table says now that it has messages in pieces."""
         return self._retried(
@@ -156,7 +167,7 @@ class SenderTopic:
     def _may_have_changed(self, parts: Sequence[BatchPart], known: TopicDefinition) -> bool:
         """Whether the topic may have been replaced, or have more partitions, since it was read."""
         highest = max(part.records.highest_partition for part in parts)
-        is_old = self._clock.monotonic() - self._cached_at > self.fresh_s
+        is_old = self._clock.monotonic() - self._read_at > self.fresh_s
         return is_old or highest >= known.partitions
 
     def _fitting(
@@ -213,7 +224,6 @@ class SenderTopic:
     def publish(self, definition: TopicDefinition | None) -> None:
         """Cache the topic, and notify the producers if it has changed."""
         before, self.cached = self.cached, definition
-        self._cached_at = self._clock.monotonic()
         if definition is not None and definition != before:
             with self._batches.lock:
                 buffers = list(self._batches.buffers)

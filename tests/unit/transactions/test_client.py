@@ -26,11 +26,12 @@ from deltaq.clock import SYSTEM_CLOCK
 from deltaq.groups.log import GroupLog
 from deltaq.groups.state import GroupHead, MemberIdentity
 from deltaq.names import TransactionKey
-from deltaq.producer.sender import FRESH_S
+from deltaq.producer.sender import FRESH_S, staging_sender
 from deltaq.producer.staging import Staging
 from deltaq.producer.transactions import Transactions
 from deltaq.store import MemoryStore
 from deltaq.testing import Fault, FaultyStore, Rule
+from deltaq.topics.log import TopicLog
 from deltaq.transactions.resolution import resolve_offsets
 from tests.doubles.reading import drain, eventually
 
@@ -177,6 +178,65 @@ def test_a_topic_that_is_created_again_inside_a_transaction_makes_it_abort(clien
     assert refused(producer.commit_transaction).txn_requires_abort()
     producer.abort_transaction()
     assert clients.values("a") == []
+
+
+@pytest.mark.fault("R8")
+@pytest.mark.parametrize("is_recreated", [True, False])
+@pytest.mark.parametrize("is_remote", [True, False])
+def test_a_message_after_the_deletion_of_its_topic_is_not_reported_as_written(
+    clients: Clients, monkeypatch: pytest.MonkeyPatch, is_remote: bool, is_recreated: bool
+):
+    """The topic was read shortly before, and the decision would not find out."""
+    monkeypatch.setattr(MemoryStore, "is_remote", is_remote)
+    producer = clients.ready()
+    with producer.transaction():
+        producer.produce("a", b"1")
+    Topic("a", store=clients.store).delete()
+    if is_recreated:
+        Topic("a", store=clients.store).create()
+    reports: list[KafkaError | None] = []
+    producer.begin_transaction()
+    producer.produce("a", b"2", on_delivery=lambda error, _: reports.append(error))
+    error = refused(producer.commit_transaction)
+    assert error.txn_requires_abort()
+    what = "was deleted and created again" if is_recreated else "does not exist"
+    assert f"topic 'a' {what}" in error.str()
+    assert [of and of.code() for of in reports] == [KafkaError.UNKNOWN_TOPIC_OR_PART]
+    producer.abort_transaction()
+    with producer.transaction():
+        producer.produce("a", b"3")
+    assert clients.values("a") == [b"3"]
+
+
+def test_a_topic_counts_as_read_from_the_time_at_which_the_read_began(
+    clients: Clients, monkeypatch: pytest.MonkeyPatch
+):
+    """It may have been deleted during the read, in another thread, and before messages came."""
+    Topic("a", store=clients.store).create()
+    topic = staging_sender(clients.store, "a", SYSTEM_CLOCK, "", Staging(SYSTEM_CLOCK)).topic
+    catch_up, during = TopicLog.catch_up, []
+
+    def slow(self: TopicLog, **named: Any) -> bool:
+        during.append(SYSTEM_CLOCK.monotonic())
+        return catch_up(self, **named)
+
+    topic.read()
+    monkeypatch.setattr(TopicLog, "catch_up", slow)
+    before = SYSTEM_CLOCK.monotonic()
+    topic.read()
+    assert topic.was_read_since(before)
+    assert not topic.was_read_since(during[0])
+
+
+def test_a_message_is_written_though_its_topic_can_be_read_only_later(clients: Clients):
+    producer = clients.ready()
+    with producer.transaction():
+        producer.produce("a", b"1")
+    clients.store.add(Rule("read", TOPIC_ENTRY, Fault.error_before(), 3))
+    with producer.transaction():
+        producer.produce("a", b"2")
+    assert clients.store.struck.total() == 3
+    assert clients.values("a") == [b"1", b"2"]
 
 
 def test_no_file_is_added_to_a_transaction_that_is_being_decided():

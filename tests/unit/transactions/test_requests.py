@@ -10,8 +10,10 @@ from functools import partial
 import pytest
 
 from deltaq import Consumer, Producer, Topic, TopicPartition
+from deltaq.producer.sender import FRESH_S
 from deltaq.store import MemoryStore
 from tests.doubles.reading import eventually
+from tests.unit.transactions.test_maintenance import LaterClock
 
 
 class CountedStore(MemoryStore):
@@ -64,8 +66,8 @@ def has_partitions(consumer: Consumer) -> bool:
 
 
 @pytest.mark.parametrize(("topics", "groups"), [(1, 0), (1, 1), (4, 1), (3, 2), (1, 3)])
-def test_a_transaction_takes_one_request_one_for_each_topic_and_two_for_each_group(topics, groups):
-    """Beside the upload of each topic's records."""
+def test_a_transaction_takes_one_request_and_two_for_each_topic_and_group(topics, groups):
+    """Beside the upload of each topic's records. The topic is read during that."""
     store = CountedStore()
     conf = {"bootstrap.servers": "memory://unused", "linger.ms": 0}
     names = [f"t{number}" for number in range(topics)]
@@ -93,9 +95,22 @@ def test_a_transaction_takes_one_request_one_for_each_topic_and_two_for_each_gro
         transact()
         store.counts.clear()
         transact()
-        assert store.counts["put topics"] == topics
+        assert store.counts["put topics"] == store.counts["get topics"] == topics
         beside = store.counts.total() - topics
-        assert beside == 1 + topics + 2 * groups, store.counts
+        assert beside == 1 + 2 * topics + 2 * groups, store.counts
+
+
+def test_a_topic_that_was_read_long_ago_is_read_before_the_upload_and_not_again():
+    store, clock = CountedStore(), LaterClock()
+    conf = {"bootstrap.servers": "memory://unused", "linger.ms": 0}
+    with Producer(conf, transactional_id="t", store=store, clock=clock) as producer:
+        producer.init_transactions()
+        for _ in range(3):
+            store.counts.clear()
+            clock.ahead_s += 2 * FRESH_S
+            with producer.transaction():
+                producer.produce("a", b"1")
+        assert store.counts["get topics"] == 1
 
 
 def test_a_transaction_without_messages_and_offsets_takes_no_request():

@@ -18,7 +18,7 @@ from deltaq.schema_registry import Schema, SchemaRegistryClient
 from deltaq.store import forget_memory_store
 from deltaq.views import Views
 from deltaq.views.modes import MODES, Mode
-from tests.unit.views.test_inputs import ROOT, rows, running
+from tests.unit.views.inputs.test_inputs import ROOT, rows, running
 
 EVENTS = pa.schema([("k", pa.int32()), ("n", pa.int32())])
 OWN = "* exclude (_partition, _offset, _timestamp, _key, _headers)"

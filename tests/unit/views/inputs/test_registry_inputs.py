@@ -25,7 +25,7 @@ from deltaq.tools.registry_values import RegistryDecoder, RegistryEncoder
 from deltaq.views import Views
 from deltaq.views.declared import REGISTRY_TYPES, InputFormat
 from deltaq.views.modes import Mode
-from tests.unit.views.test_inputs import rows, running
+from tests.unit.views.inputs.test_inputs import rows, running
 
 ROOT = "memory://inputs"
 

@@ -37,7 +37,7 @@ from deltaq.views.runner import GroupRunner
 from deltaq.views.ticks import tick_of
 from tests.depth import depth
 from tests.integration.engines.test_filtered_reads import _delta_of_duckdb
-from tests.unit.views.test_inputs import rows, running
+from tests.unit.views.inputs.test_inputs import rows, running
 
 Person: TypeAlias = "tuple[int, str | None]"
 

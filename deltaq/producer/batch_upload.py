@@ -37,7 +37,6 @@ from deltaq.producer.encoding import (
 )
 from deltaq.producer.sender_topic import SenderTopic
 from deltaq.store import Store
-from deltaq.store.parallel import in_parallel_if_remote
 from deltaq.topics.columns import Columns
 from deltaq.topics.metadata import TopicDefinition
 from deltaq.topics.shared_files import SharedFileId, shared_file_path
@@ -60,8 +59,10 @@ class BatchUpload:
     _reports: DeliveryReports
     _named: Callable[[PendingSegment], str | None] = lambda _: None
     """Another path for a file that is not shared, as `upload_segment` has it."""
-    _is_staged: bool = False
-    """No commit of the batch will find out that its topic was deleted before."""
+    _must_confirm: bool = False
+    """Whether the topic is read before the upload: no commit of the batch will find out that it was
+    deleted before.
+    """
 
     def first(self, batch: ProduceBatch) -> Uploaded | None:
         """Upload a new batch; None if no row can be written. Raises what `put` raises."""
@@ -72,10 +73,9 @@ class BatchUpload:
         has_pieces = any(isinstance(part.records, LargeBlock) for part in batch.parts)
         if has_pieces and not definition.has_large_messages:
             definition = self._topic.mark_large_messages(batch.deadline)
-        if self._is_staged and not self._topic.was_read_since(taken_at):
-            segments = self._put_and_confirmed(batch, definition)
-        else:
-            segments = self.put(batch, definition, batch.deadline)
+        if self._must_confirm and not self._topic.was_read_since(taken_at):
+            self._topic.confirm(definition, batch.deadline)
+        segments = self.put(batch, definition, batch.deadline)
         if not segments:
             return None
         return Uploaded(definition.topic_id, segments, batch.place, batch.is_shared)
@@ -122,22 +122,6 @@ class BatchUpload:
         return True
 
     # --- upload ---
-
-    def _put_and_confirmed(
-        self, batch: ProduceBatch, definition: TopicDefinition
-    ) -> tuple[PendingSegment, ...]:
-        """Upload an encoded batch, and read the topic at the same time. Raises UnknownTopic if that
-        was deleted before: the records would be lost with it, though they came later.
-        """
-
-        def step(is_upload: bool) -> tuple[PendingSegment, ...]:
-            if is_upload:
-                return self.put(batch, definition, batch.deadline)
-            self._topic.confirm(definition, batch.deadline)
-            return ()
-
-        segments, _ = in_parallel_if_remote(self._store, self._clock, step, (True, False))
-        return segments
 
     def put(
         self, batch: ProduceBatch, definition: TopicDefinition, deadline: float

@@ -37,8 +37,8 @@ THREADS_REMOTE = 32
 """Most uploads and commits at a time on an object store, where they mostly wait for answers."""
 
 FRESH_S = 1.0
-"""Age in seconds of what was read of a topic, above which a transaction reads it before an upload,
-and below which it does so during the upload. Its records are lost if the topic is deleted later.
+"""For how long in seconds a transaction relies on what was read of a topic, if a read is a request.
+Its records are lost if the topic is deleted later, or was within that time.
 """
 
 EXIT_WAIT_S = 2.0
@@ -76,7 +76,7 @@ class Sender:
         self._expiry = threads.task(Expiry(self.topic, clock, batches, reports).step)
         upload = BatchUpload(store, self.topic, clock, batches, reports)
         if staging is not None:
-            upload = replace(upload, _named=staging.path, _is_staged=True)
+            upload = replace(upload, _named=staging.path, _must_confirm=not store.is_remote)
             self.topic.fresh_s = FRESH_S
         linger = Lingering()
         self._uploads = uploads = Uploader(

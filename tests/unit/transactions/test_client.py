@@ -182,12 +182,10 @@ def test_a_topic_that_is_created_again_inside_a_transaction_makes_it_abort(clien
 
 @pytest.mark.fault("R8")
 @pytest.mark.parametrize("is_recreated", [True, False])
-@pytest.mark.parametrize("is_remote", [True, False])
 def test_a_message_after_the_deletion_of_its_topic_is_not_reported_as_written(
-    clients: Clients, monkeypatch: pytest.MonkeyPatch, is_remote: bool, is_recreated: bool
+    clients: Clients, is_recreated: bool
 ):
     """The topic was read shortly before, and the decision would not find out."""
-    monkeypatch.setattr(MemoryStore, "is_remote", is_remote)
     producer = clients.ready()
     with producer.transaction():
         producer.produce("a", b"1")

@@ -755,3 +755,24 @@ def test_a_runner_goes_on_from_a_checkpoint_if_its_version_is_there(
         runner.tick()
     check_rows(views, people)
     assert views.check() == []
+
+
+def test_a_checkpoint_from_before_a_table_had_its_columns_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    path = tmp_path / "people"
+    write(path, (1, "u"))
+    Topic("orders", pa.schema([("person", pa.int64())]), bootstrap_servers=ROOT).create()
+    views = Views("g", ROOT)
+    views.input("people", delta=str(path))
+    views.view("everyone", "select * from people", mode="full")
+    views.view("sold", "select person, count(*) as n from orders group by 1", mode="incremental")
+    with running(views) as runner:
+        runner.tick()
+    found = resumed(monkeypatch)
+    gain_column(path, [])
+    with running(views) as runner:
+        runner.tick()
+    assert found == [False]
+    assert rows(views, "everyone") == [(1, "u", None), (30, "v", 30)]
+    assert views.check() == []

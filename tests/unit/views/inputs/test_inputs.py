@@ -17,7 +17,7 @@ import pydantic
 import pytest
 
 from deltaq import Producer, Topic
-from deltaq.errors import InvalidConfig
+from deltaq.errors import Corrupt, InvalidConfig
 from deltaq.serde import ValueDeserializationError
 from deltaq.store import forget_memory_store
 from deltaq.views import Views
@@ -408,9 +408,13 @@ def test_ticks_with_and_without_declarations_are_read():
     before = replace(tick, declared=())
     assert b"declared" not in before.value()
     assert tick_of(before.value(), "t") == before
-    broken = tick.value().replace(b'"format":"json"', b'"format":"csv"')
-    with pytest.raises(Exception, match="unknown format 'csv'"):
-        tick_of(broken, "t")
+    for known, other in (
+        (b'"format":"json"', b'"format":"csv"'),
+        (b'"onError":"refuse"', b'"onError":"null"'),
+    ):
+        broken = tick.value().replace(known, other)
+        with pytest.raises(Corrupt, match="input 'events' has the unknown format"):
+            tick_of(broken, "t")
 
 
 def test_files_of_a_folder_declare_inputs(tmp_path: Path):

@@ -386,10 +386,10 @@ def run(
         return found.modes
 
 
-@pytest.fixture(autouse=True, params=["tables", "runs"])
+@pytest.fixture(autouse=True)
 def sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """State is merged, or sealed and its runs merged, after a few rows."""
-    if request.param == "tables":
+    if getattr(request, "param", "tables") == "tables":
         monkeypatch.setattr(state, "MERGE_ROWS", 3)
         return
     monkeypatch.setattr(state, "SEAL_ROWS", 4)
@@ -400,6 +400,10 @@ def sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(runs, "BLOCK_ROWS", 2)
 
 
+of_all_sizes = pytest.mark.parametrize("sizes", ["tables", "runs"], indirect=True)
+
+
+@of_all_sizes
 @pytest.mark.timeout(depth(120, 7200))
 @settings(
     max_examples=depth(25, 4000),
@@ -431,6 +435,7 @@ def an_event(k: int, n: int) -> dict[str, Any]:
     return {"k": k, "s": "ab"[k % 2], "n": n, "x": 0.5, "d": Decimal(f"{n}.00")}
 
 
+@of_all_sizes
 @pytest.mark.parametrize(
     "sql",
     [

@@ -206,6 +206,8 @@ class Transactions:
     def begin(self) -> None:
         """`Producer.begin_transaction`."""
         self._check_state(State.READY)
+        # What another thread has produced while the transaction before ended is of that one.
+        self._outlet.purge()
         before = self._staging.transaction
         self._sent, self._unsent, self._pinned = set(), set(), set()
         self._decision = None

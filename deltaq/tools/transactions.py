@@ -296,6 +296,8 @@ def abort(store: Store, clock: Clock, transactional_id: str, deadline: float) ->
         except DecisionNotPublished:
             continue  # the producer has decided meanwhile
         for of in _pending(store, clock).get(transactional_id, ()):
+            if of.pending.transaction.epoch >= after.epoch:
+                continue  # a producer has begun since
             group_log = GroupCalls(store, clock, "").log(of.group)
             group_log.resolve(of.pending.transaction, deadline, is_committed=False)
         return after

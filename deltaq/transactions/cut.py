@@ -20,6 +20,7 @@ from deltaq.errors import Corrupt, Incompatible, Unavailable, UnknownTopic
 from deltaq.names import check_topic, decoded_id
 from deltaq.root import open_root
 from deltaq.store import Store
+from deltaq.store.parallel import in_parallel_if_remote
 from deltaq.topics.log import TopicLog
 from deltaq.topics.view import known_topic
 from deltaq.transactions.log import TransactionLog
@@ -71,16 +72,24 @@ def _read_on(
     store: Store, ends: Sequence[_End], clock: Clock, deadline: float
 ) -> dict[str, dict[int, int]]:
     while behind := _behind(ends):
-        if clock.monotonic() >= deadline:
-            raise Unavailable(
-                f"no cut of {len(ends)} topics before the time-out: their transactions follow "
-                "each other faster than the topics are read"
-            )
-        for app_id, version in behind.items():
-            _publish(store, app_id, version, clock, deadline)
+        _check_time(clock, deadline)
+        in_parallel_if_remote(
+            store,
+            clock,
+            lambda item: _publish(store, *item, clock, deadline),
+            tuple(behind.items()),
+        )
         for end in ends:
             end.read_to(behind)
     return {end.log.topic: dict(enumerate(end.offsets)) for end in ends}
+
+
+def _check_time(clock: Clock, deadline: float) -> None:
+    if clock.monotonic() >= deadline:
+        raise Unavailable(
+            "no cut of the topics before the time-out: their transactions follow each other faster "
+            "than the topics and the logs of the transactional ids are read"
+        )
 
 
 def _behind(ends: Sequence[_End]) -> dict[str, int]:
@@ -103,14 +112,17 @@ def _publish(store: Store, app_id: str, version: int, clock: Clock, deadline: fl
     published. A log whose folder was removed has none.
     """
     part, _, life = app_id.partition("/")
-    transactional_id = decoded_id(part) if life else transactional_id_of(app_id)
-    if transactional_id is None:
-        return  # another program's
-    log = TransactionLog(store, transactional_id, clock)
-    head = log.head()
-    decision = None if head is None else head.decision
-    if decision is not None and version == _version_in_topics(decision, log, app_id):
-        Publisher.of(log, store, clock).publish(decision, deadline)
+    # The application of a Spark query may have a slash, too.
+    for transactional_id in (decoded_id(part) if life else None, transactional_id_of(app_id)):
+        if transactional_id is None:
+            continue
+        _check_time(clock, deadline)
+        log = TransactionLog(store, transactional_id, clock)
+        head = log.head()
+        decision = None if head is None else head.decision
+        if decision is not None and version == _version_in_topics(decision, log, app_id):
+            Publisher.of(log, store, clock).publish(decision, deadline)
+            return
 
 
 def _version_in_topics(decision: Decision, log: TransactionLog, app_id: str) -> int | None:

@@ -11,8 +11,10 @@ import pytest
 
 from deltaq import Consumer, KafkaError, KafkaException, Producer, Topic, TopicPartition
 from deltaq.admin import AdminClient, ConsumerGroupState, ConsumerGroupTopicPartitions
+from deltaq.clock import SYSTEM_CLOCK
 from deltaq.groups.log import GroupLog
 from deltaq.store import MemoryStore
+from deltaq.tools import transactions
 from tests.doubles.reading import drain
 
 CONF = {"bootstrap.servers": "memory://unused"}
@@ -183,3 +185,24 @@ def test_offsets_of_a_partition_that_does_not_exist_require_an_abort(group):
         assert refused.value.error.txn_requires_abort()
         group.producer.abort_transaction()
         group.producer.begin_transaction()
+
+
+def test_an_abort_by_an_operator_leaves_the_offsets_of_the_next_producer(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+):
+    """That begins while the operator's process still looks through the groups."""
+    look, before = transactions._pending, group.producer
+
+    def look_later(*arguments: Any) -> Any:
+        group.producer = Producer(CONF, transactional_id="t", store=group.store)
+        group.made.append(group.producer)
+        group.producer.init_transactions()
+        group.producer.begin_transaction()
+        group.send(3)
+        return look(*arguments)
+
+    monkeypatch.setattr(transactions, "_pending", look_later)
+    transactions.abort(group.store, SYSTEM_CLOCK, "t", SYSTEM_CLOCK.monotonic() + 20)
+    assert group.producer is not before
+    group.producer.commit_transaction()
+    assert group.offsets() == {0: 3}

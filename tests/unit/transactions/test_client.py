@@ -237,6 +237,33 @@ def test_a_message_is_written_though_its_topic_can_be_read_only_later(clients: C
     assert clients.values("a") == [b"1", b"2"]
 
 
+def test_what_another_thread_produced_in_an_aborted_transaction_is_not_in_the_next(
+    clients: Clients,
+):
+    producer = clients.ready()
+    with producer.transaction():
+        producer.produce("a", b"1")
+    reports: list[tuple[bytes, KafkaError | None]] = []
+
+    def note(error: KafkaError | None, message: Any) -> None:
+        reports.append((message.value(), error))
+
+    producer.begin_transaction()
+    admitted = producer._producible
+    producer.abort_transaction()
+    # The other thread has asked whether it may produce before the abort, and queues after it.
+    producer._producible = admitted
+    producer.produce("a", b"late", on_delivery=note)
+    producer._producible = {}
+    with producer.transaction():
+        producer.produce("a", b"2", on_delivery=note)
+    found = dict(reports)
+    assert found.keys() == {b"late", b"2"}
+    assert found[b"2"] is None
+    assert found[b"late"] is not None
+    assert clients.values("a") == [b"1", b"2"]
+
+
 def test_no_file_is_added_to_a_transaction_that_is_being_decided():
     staging = Staging(SYSTEM_CLOCK)
     staging.begin(TransactionKey("t", 0, 1))

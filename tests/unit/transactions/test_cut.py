@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -10,9 +11,13 @@ import deltaq
 from deltaq import Producer, Topic, UnknownTopic
 from deltaq.clock import SYSTEM_CLOCK
 from deltaq.errors import Unavailable
+from deltaq.spark.sink_transactions import BatchTransaction, staged_path
 from deltaq.store import MemoryStore
+from deltaq.testing import ManualClock
 from deltaq.topics.log import TopicLog
+from deltaq.transactions.log import TransactionLog
 from deltaq.transactions.publication import Publisher
+from deltaq.transactions.state import Application
 
 TOPICS = ("a", "b", "c")
 
@@ -68,6 +73,53 @@ def test_a_transaction_that_is_published_in_one_topic_is_in_the_cut_of_both(stor
     at = deltaq.cut(["a", "b"], store=store)
     assert at == {"a": {0: 1, 1: 0}, "b": {0: 0, 1: 1}}
     assert contents(store, at) == {"a": {b"1"}, "b": {b"1"}}
+
+
+@pytest.mark.parametrize("app_id", ["spark:8a7b", "etl", "etl/orders", "a b"])
+def test_a_batch_of_a_query_is_whole_in_the_cut_whatever_its_application(
+    store, monkeypatch, app_id
+):
+    application = Application(app_id, 7)
+    writer = producer(store, "t")
+    writer.begin_transaction()
+    for topic in ("a", "b"):
+        writer.produce(topic, b"1", partition=0)
+    writer.flush()
+    transactions, records = writer._transactions, []
+    assert transactions is not None
+    for of in transactions._staging.records():
+        (segment,) = of.segments
+        staged = replace(segment, path=segment.path.rpartition("-")[2])
+        staged = replace(staged, path=staged_path(application, staged))
+        folder = f"topics/{of.topic}/"
+        store.put(folder + staged.path, store.get(folder + segment.path))
+        records.append(replace(of, segments=(staged,)))
+    with monkeypatch.context() as patch:
+        stops_before(patch, {"b"})
+        batch = BatchTransaction(
+            store, SYSTEM_CLOCK, app_id, "c", lambda topic: TopicLog(store, topic, SYSTEM_CLOCK)
+        )
+        with pytest.raises(Unavailable):
+            batch.commit(7, records, SYSTEM_CLOCK.monotonic() + 5)
+    assert deltaq.cut(["a", "b"], store=store) == {"a": {0: 1, 1: 0}, "b": {0: 1, 1: 0}}
+
+
+def test_a_cut_ends_at_its_time_out_though_many_ids_are_to_be_read(store, monkeypatch):
+    clock = ManualClock()
+    for number in range(4):
+        with (writer := producer(store, f"t{number}")).transaction():
+            writer.produce("a", b"1")
+    head, read = TransactionLog.head, []
+
+    def slow(self: TransactionLog):
+        read.append(self)
+        clock.advance(1.0)
+        return head(self)
+
+    monkeypatch.setattr(TransactionLog, "head", slow)
+    with pytest.raises(Unavailable, match="time-out"):
+        deltaq.cut(["a", "b"], store=store, clock=clock, timeout=2.5)
+    assert len(read) == 3
 
 
 def test_a_topic_is_read_on_only_as_far_as_a_transaction_needs(store, monkeypatch):

@@ -145,6 +145,8 @@ def test_files_of_ended_transactions_are_summed_by_topic(open_one: Transactor):
         open_one.producer.commit_transaction()
     open_one.deltaq("topics delete orders --yes")
     open_one.deltaq("topics create orders")
+    open_one.begin()  # the first message learns that the topic is another one
+    open_one.producer.abort_transaction()
     open_one.begin()
     listed = open_one.deltaq("transactions list")
     assert re.fullmatch(
@@ -152,7 +154,7 @@ def test_files_of_ended_transactions_are_summed_by_topic(open_one: Transactor):
     )
     staged = open_one.deltaq("transactions describe t -o json").json["staged"]
     about = [(files["files"], files["number"], files["open"]) for files in staged]
-    assert sorted(about, key=str) == [(1, 4, True), (2, None, False)]
+    assert sorted(about, key=str) == [(1, 5, True), (2, None, False)]
 
 
 def test_an_abort_shows_what_it_does_and_fences_the_producer(open_one: Transactor):

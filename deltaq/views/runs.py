@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, TypeAlias
+from weakref import WeakSet
 
 import pyarrow as pa
 
@@ -175,11 +176,14 @@ class RunFolder:
         self._parent = parent
         self._path: Path | None = None
         self._open = ExitStack()
+        self._writers: WeakSet[RunWriter] = WeakSet()
 
     def __enter__(self) -> RunFolder:
         return self
 
     def __exit__(self, *_: object) -> None:
+        for writer in self._writers:
+            writer.close()
         self._open.close()
 
     def writer(self, schema: pa.Schema, name: str = "") -> RunWriter:
@@ -192,7 +196,7 @@ class RunFolder:
                 self._path = Path(self._open.enter_context(made))
             name = name or self._clock.unique_id()
             writer = RunWriter(self._path / f"{name}.rows", self._path / f"{name}.hashes", schema)
-        self._open.callback(writer.close)
+        self._writers.add(writer)
         return writer
 
 

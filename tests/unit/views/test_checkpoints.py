@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from deltaq import Producer, Topic
 from deltaq.errors import InvalidConfig
 from deltaq.names import topic_folder, view_state_folder
-from deltaq.store import Store, forget_memory_store, open_store
+from deltaq.store import MemoryStore, Store, forget_memory_store, open_store
 from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
 from deltaq.tools import duckdb_tables
 from deltaq.views import Views, inputs, runs, state
@@ -248,6 +249,49 @@ def test_checkpoints_are_written_each_minute_and_not_without_a_tick(shop: Shop, 
         assert running.tick() is None
     assert numbers == [1, 3, 3, 5]
     assert checkpoint_of(store.get(f"{FOLDER}checkpoint.json")).tick == 5
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The objects of checkpoints that are written."""
+    put, keys = MemoryStore.put, []
+
+    def noted(self: MemoryStore, key: str, data: bytes) -> None:
+        if key.startswith(FOLDER):
+            keys.append(key.removeprefix(FOLDER))
+        put(self, key, data)
+
+    monkeypatch.setattr(MemoryStore, "put", noted)
+    return keys
+
+
+def test_runs_of_a_checkpoint_are_not_written_again(shop: Shop, store: Store, written: list[str]):
+    runs = {f"{name}.arrow" for name in checkpoint_of(store.get(f"{FOLDER}checkpoint.json")).runs}
+    shop.order("plum")
+    views().run(until="now")
+    assert written[-1] == "checkpoint.json"
+    assert runs
+    assert not runs & {*written}
+
+
+def test_nothing_is_written_without_a_tick_or_after_an_error(shop: Shop, written: list[str]):
+    views().run(until="now")
+    failing = runner().__enter__()
+    shop.order("plum")
+    failing.tick()
+    failing.__exit__(RuntimeError)
+    assert not written
+
+
+def test_a_checkpoint_is_of_an_earlier_tick_of_the_same_program(shop: Shop):
+    shop.order("plum")
+    views().run(until="now")
+    with runner() as running:
+        last, found = running.last, running._checkpoints
+        assert last is not None
+        assert found.last(last) is not None
+        assert found.last(replace(last, program="another")) is None
+        assert found.last(replace(last, number=last.number - 1)) is None
 
 
 @pytest.mark.parametrize(

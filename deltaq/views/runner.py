@@ -192,7 +192,7 @@ class GroupRunner:
         self._progress.by_rules = views.by_rules()
         self._progress.state_rows = views.state_rows()
         self._holds.follow(tick)
-        if self._checkpoints.is_due(tick):
+        if self._checkpoints.is_due():
             self._save()
         return tick
 

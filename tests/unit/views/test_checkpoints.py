@@ -235,7 +235,9 @@ def test_a_runner_that_was_replaced_removes_nothing(shop: Shop, store: Store):
     assert read(views()) == shop.expected()
 
 
-def test_checkpoints_are_written_each_minute_and_not_without_a_tick(shop: Shop, store: Store):
+def test_checkpoints_are_written_each_minute_and_not_without_a_tick(
+    shop: Shop, store: Store, written: list[str]
+):
     clock = ManualClock()
     found = views(clock=clock)
     numbers = []
@@ -248,6 +250,7 @@ def test_checkpoints_are_written_each_minute_and_not_without_a_tick(shop: Shop, 
         clock.advance(CHECKPOINT_S)
         assert running.tick() is None
     assert numbers == [1, 3, 3, 5]
+    assert written.count("checkpoint.json") == 2
     assert checkpoint_of(store.get(f"{FOLDER}checkpoint.json")).tick == 5
 
 

@@ -42,7 +42,7 @@ def list_transactions(session: CliSession) -> None:
     ]
     columns = [
         Column("transactional_id"),
-        Column("epoch", as_count),
+        Column("epoch"),
         Column("state"),
         Column("age_ms", as_age, "AGE"),
         Column("timeout_ms", as_span, "TIMEOUT"),
@@ -129,7 +129,7 @@ def describe_transaction(session: CliSession, transactional_id: Id) -> None:
         [
             ("Transactional id", of.name),
             ("State", of.state),
-            ("Epoch", as_count(of.head.epoch)),
+            ("Epoch", str(of.head.epoch)),
             ("Transactions", f"{of.head.number:,} of this epoch have ended"),
             ("Age", as_age(summary["age_ms"])),
             ("Timeout", as_span(of.head.timeout_ms)),
@@ -137,7 +137,7 @@ def describe_transaction(session: CliSession, transactional_id: Id) -> None:
             ("Groups", _names(of.groups) or "none"),
         ]
     )
-    whose = [Column("epoch", as_count), Column("number", as_count)]
+    whose = [Column("epoch"), Column("number", as_count)]
     sizes = [Column("files", as_count), Column("bytes", as_size)]
     place = [Column("topic"), Column("partition"), Column("offset", as_count)]
     tables = (

@@ -259,12 +259,10 @@ class GroupLog:
         deadline: float,
         *,
         wait: bool = False,
-        is_first: bool = False,
-        removed: TransactionOffsets | None = None,
     ) -> None:
-        """Write offsets of a transaction as pending. Raises Fenced as `commit` does, LaterOffsets,
-        and what `DeltaLog.commit` raises. `wait` as for `commit`. May be repeated. `is_first` and
-        `removed` as for `sent_actions`.
+        """Write offsets of a transaction as pending. Raises Fenced as `commit` does, or if there
+        are some of a later transaction of the id, and what `DeltaLog.commit` raises. `wait` as for
+        `commit`. May be repeated.
         """
         self._sync_topics(sent.offsets)
         with self._lock:
@@ -276,7 +274,7 @@ class GroupLog:
             def actions(state: TableState, now: int) -> list[Action]:
                 first = self._admitted(state, sent.identity, sent.keys, dead, now)
                 pending = self._transaction_offsets(state)
-                changes = sent_actions(pending, sent, now, is_first=is_first, removed=removed)
+                changes = sent_actions(pending, sent, now)
                 return [*first, *changes] if changes else []
 
             try:

@@ -40,17 +40,6 @@ class TransactionOffsets:
         return frozenset((offset.topic, offset.partition) for offset in self.offsets)
 
 
-class LaterOffsets(Fenced):
-    """The group has pending offsets of a later transaction of the id."""
-
-    def __init__(self, pending: TransactionOffsets) -> None:
-        super().__init__(
-            "the group has offsets of a later transaction of transactional.id "
-            f"{pending.transaction.transactional_id!r}, which another instance uses: close this one"
-        )
-        self.pending = pending
-
-
 def transaction_offsets(state: TableState, path: str) -> dict[str, TransactionOffsets]:
     """The pending offsets of a group by `transactional.id`. Raises Corrupt."""
     try:
@@ -67,28 +56,20 @@ def transaction_offsets(state: TableState, path: str) -> dict[str, TransactionOf
 
 
 def sent_actions(
-    pending: Mapping[str, TransactionOffsets],
-    sent: TransactionOffsets,
-    now_ms: int,
-    *,
-    is_first: bool = False,
-    removed: TransactionOffsets | None = None,
+    pending: Mapping[str, TransactionOffsets], sent: TransactionOffsets, now_ms: int
 ) -> list[Action]:
     """Add offsets to a transaction; later ones replace earlier ones of the same partition. Those of
-    an earlier transaction of the id, which has ended, are dropped. Raises LaterOffsets if there are
-    some of a later one.
-
-    An id whose log was removed begins with the same epochs and numbers again, and offsets of the
-    removed log are dropped, too: those of this transaction if it has sent none yet (`is_first`),
-    and those that the caller knows to be `removed`.
+    an earlier transaction of the id, which has ended, are dropped. Raises Fenced if there are some
+    of a later one.
     """
     transaction = sent.transaction
     before = pending.get(transaction.transactional_id)
-    if before == removed:
-        before = None
     if before is not None and before.transaction > transaction:
-        raise LaterOffsets(before)
-    if before is not None and before.transaction == transaction and not is_first:
+        raise Fenced(
+            "the group has offsets of a later transaction of transactional.id "
+            f"{transaction.transactional_id!r}, which another instance uses: close this one"
+        )
+    if before is not None and before.transaction == transaction:
         merged = {offset.app_id: offset for offset in (*before.offsets, *sent.offsets)}
         sent = TransactionOffsets(
             transaction,

@@ -59,6 +59,8 @@ class BatchUpload:
     _reports: DeliveryReports
     _named: Callable[[PendingSegment], str | None] = lambda _: None
     """Another path for a file that is not shared, as `upload_segment` has it."""
+    _stored: Callable[[PendingSegment], None] = lambda _: None
+    """Called when such a file is in the store."""
     _must_confirm: bool = False
     """Whether the topic is read before the upload: no commit of the batch will find out that it was
     deleted before.
@@ -156,6 +158,7 @@ class BatchUpload:
                     segment, rows = self._put_shared(batch, batch.place, definition, upload)
                 else:
                     segment, rows = upload(as_of=as_of, named=self._named)
+                    self._stored(segment)
                 segments.append(segment)
                 if self._topic.maintenance is not None:
                     self._topic.maintenance.uploaded(segment.path, rows)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 from dataclasses import replace
+from functools import partial
 from weakref import WeakValueDictionary
 
 from deltaq.clock import SYSTEM_CLOCK, Clock, after_fork
@@ -76,7 +77,12 @@ class Sender:
         self._expiry = threads.task(Expiry(self.topic, clock, batches, reports).step)
         upload = BatchUpload(store, self.topic, clock, batches, reports)
         if staging is not None:
-            upload = replace(upload, _named=staging.path, _must_confirm=not store.is_remote)
+            upload = replace(
+                upload,
+                _named=staging.path,
+                _stored=partial(staging.stored, topic),
+                _must_confirm=not store.is_remote,
+            )
             self.topic.fresh_s = FRESH_S
         linger = Lingering()
         self._uploads = uploads = Uploader(

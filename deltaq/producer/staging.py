@@ -4,6 +4,7 @@ wait for the decision, and no entry names them until then.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,8 +14,12 @@ from deltaq.errors import KafkaError, KafkaException
 from deltaq.names import TransactionKey
 from deltaq.producer.batches import InFlightBatches, ProduceBatch
 from deltaq.producer.delivery_reports import DeliveryReports
+from deltaq.store import Store, StoreError
+from deltaq.store.parallel import delete_all
 from deltaq.topics.state import PendingSegment
 from deltaq.transactions.state import StagedRecords
+
+_log = logging.getLogger("deltaq.transactions")
 
 
 class Staging:
@@ -24,31 +29,39 @@ class Staging:
     `transaction` is the newest that was begun. It `is_open` until it is taken or dropped.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
         self._clock = clock
         self._lock = clock.condition()  # re-entrant
         self.transaction = TransactionKey("", 0, 0)
         self.is_open = False
         self.failure: KafkaException | None = None
         self._files: dict[tuple[str, str], list[PendingSegment]] = {}
+        self._stored: list[str] = []  # keys of the files that are in the store
 
     def begin(self, transaction: TransactionKey) -> None:
         """A transaction begins."""
         with self._lock:
             self.transaction, self.is_open = transaction, True
-            self.failure, self._files = None, {}
+            self.failure, self._files, self._stored = None, {}, []
 
     def path(self, segment: PendingSegment) -> str:
         """Where a file of the transaction is uploaded, relative to its topic's folder."""
         return names.staged_file(self.transaction, segment.path.removesuffix(".parquet"))
 
+    def stored(self, topic: str, segment: PendingSegment) -> None:
+        """An upload has ended. Its file is removed if its transaction has ended before."""
+        key = names.data_key(names.topic_folder(topic), segment.path)
+        with self._lock:
+            if self.is_open and self._is_of_it(segment):
+                self._stored.append(key)
+                return
+        self._remove([key])
+
     def add(self, topic: str, topic_id: str, segments: Sequence[PendingSegment]) -> bool:
         """Add the files of a batch; False if its transaction has ended."""
         with self._lock:
-            is_of_it = all(
-                names.parse_staged_file(segment.path) == self.transaction for segment in segments
-            )
-            if not (self.is_open and is_of_it):
+            if not (self.is_open and all(map(self._is_of_it, segments))):
                 return False
             self._files.setdefault((topic, topic_id), []).extend(segments)
             return True
@@ -79,6 +92,19 @@ class Staging:
         """The transaction has ended: no file is added to it any more."""
         with self._lock:
             self.is_open = False
+
+    def remove(self) -> None:
+        """Remove the files of the transaction, which is aborted."""
+        self._remove(self._stored)
+
+    def _is_of_it(self, segment: PendingSegment) -> bool:
+        return names.parse_staged_file(segment.path) == self.transaction
+
+    def _remove(self, keys: Sequence[str]) -> None:
+        try:
+            delete_all(self._store, self._clock, keys)
+        except StoreError as error:
+            _log.info("files of an aborted transaction are left to orphan removal: %s", error)
 
 
 @dataclass(eq=False)

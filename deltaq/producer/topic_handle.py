@@ -139,7 +139,7 @@ class TopicHandles:
         self._callbacks = callbacks
         self._takes_serializers = takes_serializers
         self.settings = AccumulatorSettings.of(config, is_remote=store.is_remote)
-        self.staging = None if config.transactional_id is None else Staging(clock)
+        self.staging = None if config.transactional_id is None else Staging(store, clock)
         self.lock = clock.lock()
         self.by_topic: dict[str | Topic, TopicHandle] = {}
 

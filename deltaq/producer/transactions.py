@@ -32,13 +32,12 @@ from deltaq.groups.log import GroupLog
 from deltaq.groups.membership import MembershipMetadata
 from deltaq.groups.offsets import CommittedOffset, metadata_fault
 from deltaq.groups.state import Key
-from deltaq.groups.transaction_offsets import LaterOffsets, TransactionOffsets
+from deltaq.groups.transaction_offsets import TransactionOffsets
 from deltaq.message import TopicPartition
 from deltaq.names import TransactionKey
 from deltaq.producer.sender import Sender
 from deltaq.producer.staging import Staging
-from deltaq.store import Store, StoreError
-from deltaq.store.parallel import delete_all
+from deltaq.store import Store
 from deltaq.topics.log import TopicLog
 from deltaq.topics.lookup import TopicLookup
 from deltaq.topics.view import known_topic
@@ -155,7 +154,6 @@ class Transactions:
         self._begun_at = 0.0
         self._sent: set[str] = set()  # the groups to which the transaction has sent offsets
         self._unsent: set[str] = set()  # those of them for which the last call has not ended
-        self._pinned: set[str] = set()  # those of them that may have the offsets in their log
         self._decision: Decision | None = None  # of `DECIDED`
 
     @property
@@ -209,7 +207,7 @@ class Transactions:
         # What another thread has produced while the transaction before ended is of that one.
         self._outlet.purge()
         before = self._staging.transaction
-        self._sent, self._unsent, self._pinned = set(), set(), set()
+        self._sent, self._unsent = set(), set()
         self._decision = None
         self._failure = None
         self._begun_at = self._clock.uptime()
@@ -241,14 +239,7 @@ class Transactions:
         def send() -> None:
             located = tuple(self._located(position, topic_ids) for position in offsets)
             sent = TransactionOffsets(self._staging.transaction, metadata.identity, located)
-            is_first = group not in self._pinned
-            self._pinned.add(group)
-            try:
-                self._pin(group, sent, deadline, is_first=is_first)
-            except Unavailable:
-                if is_first:
-                    self._pinned.discard(group)  # nothing was written
-                raise
+            self._group_log(group).send_offsets(sent, deadline)
 
         try:
             self._repeated(send, deadline, f"sending offsets to group {group!r}")
@@ -259,22 +250,6 @@ class Transactions:
                 self._end_all(error)
             self._must_abort(error)
         self._unsent.discard(group)
-
-    def _pin(
-        self, group: str, sent: TransactionOffsets, deadline: float, *, is_first: bool
-    ) -> None:
-        """Write the offsets as pending. Raises what `GroupLog.send_offsets` raises."""
-        removed: TransactionOffsets | None = None
-        while True:
-            try:
-                return self._group_log(group).send_offsets(
-                    sent, deadline, is_first=is_first, removed=removed
-                )
-            except LaterOffsets as later:
-                # A producer takes its epoch before it sends offsets. So if there is no newer one
-                # now, they are of a log of the id that was removed, and can never be committed.
-                self._check_epoch()
-                removed = later.pending
 
     def _located(self, position: TopicPartition, topic_ids: Mapping[Key, str]) -> CommittedOffset:
         """The position with the id of its topic: the one that the consumer has read, or else the
@@ -421,7 +396,7 @@ class Transactions:
         self.state = State.ABORTING
         self._staging.end()
         self._outlet.purge()
-        self._remove_staged()
+        self._staging.remove()
         for group in sorted(self._sent):
             self._drop_offsets(group, deadline)
         self.state = State.READY
@@ -432,18 +407,6 @@ class Transactions:
             self._end_all(error)
         except KafkaException as error:
             _log.info("an abort could not ask for a newer producer: %s", error)
-
-    def _remove_staged(self) -> None:
-        """Remove the files of an aborted transaction. What is left is removed as orphans."""
-        keys = [
-            names.data_key(names.topic_folder(staged.topic), segment.path)
-            for staged in self._staging.records()
-            for segment in staged.segments
-        ]
-        try:
-            delete_all(self._store, self._clock, keys)
-        except StoreError as error:
-            _log.info("files of an aborted transaction are left to orphan removal: %s", error)
 
     def _drop_offsets(self, group: str, deadline: float) -> None:
         """Drop the pending offsets. If that fails, who needs them finds the transaction aborted."""

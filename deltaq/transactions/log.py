@@ -65,14 +65,24 @@ class TransactionLog:
         Corrupt, Incompatible.
         """
         with self._lock:
-            self._log.catch_up()
+            self._read()
             return self._head(self._log.state)
 
     def state(self) -> TableState:
         """Read the current state of the table. Raises as `head`."""
         with self._lock:
-            self._log.catch_up()
+            self._read()
             return self._log.state
+
+    def _read(self) -> None:
+        """Move to the end of the log that is there now. This can be another one than before when
+        the folder was removed and a producer has begun anew: its entries must not be taken for
+        those of the log before, whose life names what topics have.
+        """
+        if self._log.state.version >= 0 and not self._log.is_in_place():
+            self._log.load()
+        else:
+            self._log.catch_up()
 
     @property
     def app_id(self) -> str:
@@ -171,7 +181,7 @@ class TransactionLog:
             return aborted(head, key, reason, now_ms)
 
         with self._lock:
-            self._log.catch_up()
+            self._read()
         return self._changed("ABORT TRANSACTION", plan, deadline, self._clock.unique_id())
 
     def _change(

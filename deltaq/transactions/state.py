@@ -158,8 +158,16 @@ def begun(
     """A new producer has the id; with an `abort_reason` none. What the one before has not decided
     is aborted, and what it has decided must be published before.
     """
-    epoch = 0 if head is None else head.epoch + 1
+    epoch = _first_epoch(timeout_ms, now_ms) if head is None else head.epoch + 1
     return TransactionHead(epoch, 0, timeout_ms, client_id, now_ms, abort_reason=abort_reason)
+
+
+def _first_epoch(timeout_ms: int, now_ms: int) -> int:
+    """The epoch with which a log begins: the time, in microseconds. So no producer, file or pending
+    offset of a log of the id that was removed has an epoch of this one, however many producers that
+    had. The files of a Spark query have the epoch 0 before there is a log.
+    """
+    return 0 if timeout_ms > TIMEOUT_MS_MAX else 1000 * now_ms
 
 
 def committed(head: TransactionHead | None, decision: Decision, now_ms: int) -> TransactionHead:

@@ -102,7 +102,8 @@ class IdAudit:
         before, head = self.head, json.loads(domain["configuration"])
         operation, what = info["operation"], f"entry {version} of {self.id}, {info['operation']},"
         if operation in ("BEGIN EPOCH", "EXPIRE EPOCH"):
-            follows = head["epoch"] == (before["epoch"] + 1 if before else 0)
+            first = 0 if head["timeout"] > 900_000 else 1000 * head["time"]
+            follows = head["epoch"] == (before["epoch"] + 1 if before else first)
             self._claim(follows, f"{what} has epoch {head['epoch']} after {before}")
             is_new = head["number"] == 0 and "decision" not in head
             self._claim(is_new, f"{what} is not the begin of an epoch: {head}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 
@@ -56,8 +57,18 @@ def open_one(deltaq: Shell) -> Iterator[Transactor]:
 
 
 def state(deltaq: Shell) -> tuple[str, int]:
+    """The state of the only id, and its epoch counted from that of the first producer."""
     (found,) = deltaq("transactions list -o json").json
-    return found["state"], found["epoch"]
+    return found["state"], found["epoch"] - first_epoch()
+
+
+def first_epoch(transactional_id: str = "t") -> int:
+    """Version 0 of its log has it."""
+    log = DeltaLog(open_store(ROOT), transaction_folder(transactional_id))
+    begun = log.entries.read(0)
+    assert begun is not None
+    (domain,) = (action for action in begun.actions if isinstance(action, DomainMetadata))
+    return int(json.loads(domain.configuration)["epoch"])
 
 
 def test_ids_are_listed_with_their_state(open_one: Transactor, monkeypatch: pytest.MonkeyPatch):
@@ -90,8 +101,9 @@ def test_an_id_that_is_no_name_is_listed_described_completed_and_aborted(
     assert names == ["my app/1\x1b[2J", "t"]
     described = deltaq("transactions describe 'my app/1\x1b[2J'").output
     assert described.startswith(r"Transactional id  my app/1\x1b[2J")
+    epoch = first_epoch("my app/1\x1b[2J")
     done = deltaq("transactions abort 'my app/1\x1b[2J' --yes")
-    assert done.output == "transactional id my app/1\\x1b[2J has epoch 1\n"
+    assert done.output == f"transactional id my app/1\\x1b[2J has epoch {epoch + 1}\n"
     monkeypatch.setenv("_DELTAQ_COMPLETE", "complete_bash")
     monkeypatch.setenv("COMP_WORDS", "deltaq transactions describe m")
     monkeypatch.setenv("COMP_CWORD", "3")
@@ -116,7 +128,7 @@ def test_an_id_is_described(open_one: Transactor, monkeypatch: pytest.MonkeyPatc
     }
     assert found["decided"] == [{"topic": "orders", "records": 1, "files": 1, "published": False}]
     place = {"topic": "orders", "partition": 0, "offset": 1}
-    assert found["pending"] == [{"group": "billing", **place, "epoch": 0, "number": 1}]
+    assert found["pending"] == [{"group": "billing", **place, "epoch": first_epoch(), "number": 1}]
     text = open_one.deltaq("transactions describe t").output
     assert "State             decided, not published" in text
     assert "orders        1      1  no" in text
@@ -164,10 +176,10 @@ def test_an_abort_shows_what_it_does_and_fences_the_producer(open_one: Transacto
     done = open_one.deltaq("transactions abort t --yes")
     assert re.fullmatch(
         r"deltaq: drop 1 file with .* B in topic orders; drop pending offsets of group billing; "
-        r"fence the producer of epoch 0 \(client till\)\n",
+        rf"fence the producer of epoch {first_epoch()} \(client till\)\n",
         done.errors,
     )
-    assert done.output == "transactional id t has epoch 1\n"
+    assert done.output == f"transactional id t has epoch {first_epoch() + 1}\n"
     assert open_one.deltaq("transactions describe t -o json").json["pending"] == []
     with pytest.raises(KafkaException) as raised:
         open_one.producer.commit_transaction()

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from threading import Event
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from deltaq import (
     OFFSET_BEGINNING,
     OFFSET_STORED,
     Consumer,
+    Fenced,
     InvalidConfig,
     KafkaError,
     KafkaException,
@@ -25,13 +27,14 @@ from deltaq import (
 from deltaq.clock import SYSTEM_CLOCK
 from deltaq.groups.log import GroupLog
 from deltaq.groups.state import GroupHead, MemberIdentity
-from deltaq.names import TransactionKey
+from deltaq.names import TransactionKey, staged_file
 from deltaq.producer.sender import FRESH_S, staging_sender
 from deltaq.producer.staging import Staging
 from deltaq.producer.transactions import Transactions
 from deltaq.store import MemoryStore
 from deltaq.testing import Fault, FaultyStore, Rule
 from deltaq.topics.log import TopicLog
+from deltaq.topics.state import PendingSegment
 from deltaq.transactions.resolution import resolve_offsets
 from tests.doubles.reading import drain, eventually
 
@@ -130,6 +133,36 @@ def test_an_abort_leaves_neither_messages_nor_files(clients: Clients):
     assert clients.values("a") == [b"next"]
 
 
+@pytest.mark.fault("T2")
+def test_a_file_whose_upload_ends_after_the_abort_is_removed(
+    clients: Clients, monkeypatch: pytest.MonkeyPatch
+):
+    producer = clients.ready()
+    Topic("a", store=clients.store).create()
+    begun, may_end, ended = Event(), Event(), Event()
+    put, delete = clients.store.inner.put, clients.store.inner.delete
+
+    def slow(key: str, data: bytes | memoryview) -> None:
+        begun.set()
+        assert may_end.wait(10)
+        put(key, data)
+
+    def noted(key: str) -> None:
+        delete(key)
+        ended.set()
+
+    monkeypatch.setattr(clients.store.inner, "put", slow)
+    monkeypatch.setattr(clients.store.inner, "delete", noted)
+    producer.begin_transaction()
+    producer.produce("a", b"1")
+    assert begun.wait(10)
+    producer.abort_transaction()
+    assert not ended.is_set()
+    may_end.set()
+    assert ended.wait(10)
+    assert clients.staged() == []
+
+
 def test_the_order_of_a_partition_is_kept_across_batches(clients: Clients):
     producer = clients.ready(batch_num_messages=3)
     with producer.transaction():
@@ -211,7 +244,9 @@ def test_a_topic_counts_as_read_from_the_time_at_which_the_read_began(
 ):
     """It may have been deleted during the read, in another thread, and before messages came."""
     Topic("a", store=clients.store).create()
-    topic = staging_sender(clients.store, "a", SYSTEM_CLOCK, "", Staging(SYSTEM_CLOCK)).topic
+    topic = staging_sender(
+        clients.store, "a", SYSTEM_CLOCK, "", Staging(clients.store, SYSTEM_CLOCK)
+    ).topic
     catch_up, during = TopicLog.catch_up, []
 
     def slow(self: TopicLog, **named: Any) -> bool:
@@ -264,13 +299,28 @@ def test_what_another_thread_produced_in_an_aborted_transaction_is_not_in_the_ne
     assert clients.values("a") == [b"1", b"2"]
 
 
-def test_no_file_is_added_to_a_transaction_that_is_being_decided():
-    staging = Staging(SYSTEM_CLOCK)
+def test_no_file_is_added_to_a_transaction_that_is_being_decided(clients: Clients):
+    staging = Staging(clients.store, SYSTEM_CLOCK)
     staging.begin(TransactionKey("t", 0, 1))
     assert staging.add("a", "id", [])
     assert [staged.topic for staged in staging.sealed()] == ["a"]
     assert not staging.add("b", "id", [])
     assert [staged.topic for staged in staging.records()] == ["a"]
+
+
+def test_a_file_of_the_transaction_before_is_not_added_to_the_next(clients: Clients):
+    staging = Staging(clients.store, SYSTEM_CLOCK)
+    before, following = TransactionKey("t", 0, 1), TransactionKey("t", 0, 2)
+    for transaction in (before, following):
+        staging.begin(transaction)
+        assert staging.add("a", "id", [segment_of(transaction)])
+    assert not staging.add("a", "id", [segment_of(before)])
+    assert staging.sealed()[0].segments == (segment_of(following),)
+
+
+def segment_of(transaction: TransactionKey) -> PendingSegment:
+    path = staged_file(transaction, "0" * 32)
+    return PendingSegment(path, 9, 1, 0, 9, 0, ((0, 1),), 0, 0, 0, timed=True, as_of=0)
 
 
 # --- states ---
@@ -391,7 +441,7 @@ def test_a_fenced_producer_learns_of_it_when_its_successor_has_sent_offsets(clie
     new.send_offsets_to_transaction(*arguments)
     error = refused(old.send_offsets_to_transaction, *arguments)
     assert (error.code(), error.fatal()) == (KafkaError._FENCED, True)
-    assert error.str().startswith("a newer producer with transactional.id 't'")
+    assert "offsets of a later transaction of transactional.id 't'" in error.str()
     new.commit_transaction()
 
 
@@ -797,7 +847,7 @@ def remove_log(clients: Clients) -> None:
 
 @pytest.mark.fault("T2")
 def test_offsets_of_an_id_whose_log_was_removed_are_not_committed(clients: Clients):
-    """The next log begins with the same epoch and number. An operator may remove a damaged one."""
+    """An operator may remove a damaged one."""
     Topic("in", partitions=3, store=clients.store).create()
     metadata = clients.consumer().consumer_group_metadata()
     killed = clients.ready()
@@ -810,6 +860,30 @@ def test_offsets_of_an_id_whose_log_was_removed_are_not_committed(clients: Clien
             producer.send_offsets_to_transaction([TopicPartition("in", partition, 1)], metadata)
     found = clients.consumer().committed([TopicPartition("in", number) for number in range(3)])
     assert [place.offset for place in found] == [-1001, 1, 1]
+
+
+@pytest.mark.fault("T3")
+@pytest.mark.parametrize("transactions", [0, 1, 3])
+def test_a_producer_of_a_removed_log_is_fenced_by_that_of_the_new_one(
+    clients: Clients, transactions: int
+):
+    zombie = clients.ready()
+    for number in range(transactions):
+        with zombie.transaction():
+            zombie.produce("out", b"%d" % number)
+    zombie.begin_transaction()
+    zombie.produce("out", b"zombie")
+    remove_log(clients)
+    producer = clients.ready()
+    with producer.transaction():
+        producer.produce("out", b"new")
+    refused(zombie.commit_transaction)
+    with pytest.raises(Fenced):
+        zombie.abort_transaction()
+    with producer.transaction():
+        producer.produce("out", b"newer")
+    written = [b"%d" % number for number in range(transactions)]
+    assert clients.values("out") == [*written, b"new", b"newer"]
 
 
 @pytest.mark.parametrize(("epochs", "number"), [(1, 3), (3, 1)])
@@ -832,26 +906,6 @@ def test_later_offsets_of_an_id_whose_log_was_removed_are_dropped(
     assert GroupLog(clients.store, "g").pending() == []
     found = clients.consumer().committed([TopicPartition("in", 0), TopicPartition("in", 1)])
     assert [place.offset for place in found] == [5 if number > 1 else -1001, 1]
-
-
-@pytest.mark.fault("T3")
-def test_offsets_of_a_newer_producer_stay_while_the_log_of_the_id_does_not_answer(
-    clients: Clients,
-):
-    filled(clients, 1)
-    arguments = [TopicPartition("in", 0, 1)], clients.consumer().consumer_group_metadata()
-    old, new = clients.ready(), clients.ready()
-    for producer in (old, new):
-        producer.begin_transaction()
-    new.send_offsets_to_transaction(*arguments)
-    for operation in ("get", "get_range"):
-        clients.store.add(Rule(operation, DECISION, Fault.error_before(), EVER))
-    assert refused(old.send_offsets_to_transaction, *arguments, 0.2).retriable()
-    clients.store.clear()
-    assert [of.transaction.epoch for of in GroupLog(clients.store, "g").pending()] == [1]
-    assert refused(old.send_offsets_to_transaction, *arguments).fatal()
-    new.commit_transaction()
-    assert clients.consumer().committed([TopicPartition("in", 0)])[0].offset == 1
 
 
 def test_bytes_that_are_no_group_metadata_are_refused(clients: Clients):

@@ -28,7 +28,7 @@ FOREVER = float("inf")
 
 
 class Id:
-    """The id `t`, whose producer has the epoch 1."""
+    """The id `t`, whose producer has the epoch of `seen`."""
 
     def __init__(self) -> None:
         self.store = MemoryStore("test")
@@ -37,10 +37,10 @@ class Id:
         self.seen = self.log.begin(60_000, None, FOREVER)
 
     def commit(self, number: int) -> None:
-        self.log.commit(Decision(TransactionKey("t", 1, number), 0, (), ()), FOREVER)
+        self.log.commit(Decision(TransactionKey("t", self.seen.epoch, number), 0, (), ()), FOREVER)
 
     def abort(self, number: int, reason: AbortReason) -> None:
-        self.log.abort(TransactionKey("t", 1, number), reason, FOREVER)
+        self.log.abort(TransactionKey("t", self.seen.epoch, number), reason, FOREVER)
 
     def head(self) -> TransactionHead:
         found = self.log.head()

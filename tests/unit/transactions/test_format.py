@@ -5,6 +5,7 @@ later version reads them, and goes on in them.
 from __future__ import annotations
 
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -131,8 +132,8 @@ def test_what_is_written_today_is_equal(tmp_path: Path):
     """The bytes of a decision are those of the golden log, but for token, time and checksum."""
     store = LocalStore(str(tmp_path))
     log = TransactionLog(store, "transfers-1", SYSTEM_CLOCK, "bank")
-    log.begin(60_000, None, FOREVER)
-    log.commit(DECIDED, FOREVER)
+    epoch = log.begin(60_000, None, FOREVER).epoch
+    log.commit(replace(DECIDED, key=DECIDED.key._replace(epoch=epoch)), FOREVER)
     key = log_entry("transactions/transfers-1/_delta_log/", 1)
     ours, golden = store.get(key).decode(), (GOLDEN / key).read_text()
     at = ours.index('\\"decision\\"')

@@ -165,6 +165,38 @@ def test_what_was_found_published_is_not_read_again(world: World):
     assert read["get"] <= 3, "the end of its own log, and the pointer to its checkpoint"
 
 
+@pytest.mark.fault("T5")
+@pytest.mark.parametrize("before", [1, 2, 4])
+@pytest.mark.parametrize("after", [1, 2, 4])
+def test_rounds_go_on_in_the_new_log_of_an_id_whose_log_was_removed(
+    world: World, before: int, after: int
+):
+    """The new log may be shorter than what they have read of the removed one, or go beyond it."""
+    Topic("out", store=world.store, clock=world.clock).create()
+    maintenance = world.maintenance()
+    commit(world.producer(), before)
+    maintenance.round()
+    for entry in list(world.store.inner.list(FOLDER)):
+        world.store.inner.delete(entry.key)
+    producer = world.producer()
+    commit(producer, after)
+    producer.begin_transaction()
+    producer.produce("out", b"1")
+    world.store.add(Rule("create", "topics/*_delta_log/*", Fault.error_before(), None))
+    with pytest.raises(KafkaException):
+        producer.commit_transaction(0.3)
+    world.store.clear()
+    assert maintenance.round()["transactions published"] == 1
+    assert not maintenance.round()["transactions published"]
+    assert len(world.values("out")) == before + after + 1
+
+
+def commit(producer: Producer, transactions: int) -> None:
+    for _ in range(transactions):
+        with producer.transaction():
+            producer.produce("out", b"1")
+
+
 def test_an_open_transaction_is_left_alone_until_its_time_out(world: World):
     producer = world.begun(transaction_timeout_ms=60_000)
     world.clock.ahead_s += 50
@@ -208,7 +240,7 @@ def test_offsets_of_an_ended_transaction_are_dropped_at_once(world: World):
 
 
 def resolve(world: World) -> None:
-    key = TransactionKey("t", 0, 1)
+    key = TransactionKey("t", world.head().epoch, 1)
     resolve_transaction(world.store, key, AbortReason.READER, world.clock, FOREVER)
 
 
@@ -229,9 +261,9 @@ def test_a_decision_that_may_not_be_durable_is_synced_before_it_is_published(
 # --- short logs ---
 
 
-def decide_many(world: World, log: TransactionLog, first: int, count: int) -> None:
+def decide_many(log: TransactionLog, epoch: int, first: int, count: int) -> None:
     for number in range(first, first + count):
-        log.commit(Decision(TransactionKey("t", 0, number), 0, (), ()), FOREVER)
+        log.commit(Decision(TransactionKey("t", epoch, number), 0, (), ()), FOREVER)
 
 
 def entries(world: World) -> list[int]:
@@ -267,18 +299,19 @@ def test_a_round_keeps_the_log_of_an_id_short(world: World):
         checkpoint_interval=4, log_retention_ms=1000, keep_entries_min=2, clean_up_grace_s=60
     )
     log = world.log()
-    log.begin(60_000, None, FOREVER)
-    decide_many(world, log, 1, 8)
+    epoch = log.begin(60_000, None, FOREVER).epoch
+    decide_many(log, epoch, 1, 8)
     maintenance = world.maintenance(settings)
     world.clock.ahead_s += 10
     assert maintenance.round()["checkpoints"] == 1
-    decide_many(world, log, 9, 2)
+    decide_many(log, epoch, 9, 2)
     for _ in range(3):
         world.clock.ahead_s += 3600
         maintenance.round()
     assert len(entries(world)) <= 3
     assert world.head().number == 10
-    assert log.commit(Decision(TransactionKey("t", 0, 11), 0, (), ()), FOREVER).version == 11
+    decide_many(log, epoch, 11, 1)
+    assert log.state().version == 11
 
 
 # --- expiration ---
@@ -287,6 +320,7 @@ def test_a_round_keeps_the_log_of_an_id_short(world: World):
 @pytest.mark.fault("T3")
 def test_an_unused_id_expires_after_a_week_and_its_producer_is_fenced(world: World):
     zombie = world.producer()
+    epoch = world.head().epoch
     zombie.begin_transaction()
     zombie.produce("out", b"1")
     zombie.flush(10)
@@ -294,7 +328,7 @@ def test_an_unused_id_expires_after_a_week_and_its_producer_is_fenced(world: Wor
     assert not world.round()["transactional ids expired"]
     world.clock.ahead_s += 120
     assert world.round()["transactional ids expired"] == 1
-    assert (world.head().epoch, world.head().is_expired) == (1, True)
+    assert (world.head().epoch, world.head().is_expired) == (epoch + 1, True)
     assert not world.round()["transactional ids expired"]
     with pytest.raises(KafkaException):
         zombie.commit_transaction()
@@ -305,7 +339,7 @@ def test_an_unused_id_expires_after_a_week_and_its_producer_is_fenced(world: Wor
     assert world.values("out") == []
     with world.producer().transaction():
         pass
-    assert (world.head().epoch, world.head().is_expired) == (2, False)
+    assert (world.head().epoch, world.head().is_expired) == (epoch + 2, False)
 
 
 def test_an_id_in_use_does_not_expire(world: World):
@@ -333,8 +367,8 @@ def test_what_an_expiring_id_has_decided_is_published_before(world: World):
 @pytest.mark.fault("T3")
 def test_the_log_of_an_expired_id_is_cleaned_up_to_a_checkpoint_and_goes_on(world: World):
     zombie = world.log()
-    zombie.begin(60_000, None, FOREVER)
-    decide_many(world, zombie, 1, 20)
+    epoch = zombie.begin(60_000, None, FOREVER).epoch
+    decide_many(zombie, epoch, 1, 20)
     settings = MaintenanceSettings(clean_up_grace_s=60)
     maintenance = world.maintenance(settings)
     for _ in range(4):
@@ -342,14 +376,14 @@ def test_the_log_of_an_expired_id_is_cleaned_up_to_a_checkpoint_and_goes_on(worl
         maintenance.round()
     assert entries(world) == [21]
     with pytest.raises(Fenced):
-        decide_many(world, zombie, 21, 1)
-    assert world.log().begin(60_000, None, FOREVER).epoch == 2
+        decide_many(zombie, epoch, 21, 1)
+    assert world.log().begin(60_000, None, FOREVER).epoch == epoch + 2
 
 
 def test_an_id_that_is_used_meanwhile_does_not_expire(world: World):
     log = world.log()
     seen = log.begin(60_000, None, FOREVER)
-    decide_many(world, log, 1, 1)
+    decide_many(log, seen.epoch, 1, 1)
     assert not world.log().expire(seen, FOREVER)
     assert world.head().number == 1
 
@@ -362,13 +396,14 @@ def test_the_id_of_a_spark_query_does_not_expire_and_a_producers_does(
     """Whatever the id is. A query that has taken over the id of a producer keeps its time-out."""
     log = TransactionLog(world.store, "spark-1f", world.clock)
     is_first = is_query and not has_committed
-    log.begin(QUERY_TIMEOUT_MS if is_first else TIMEOUT_MS_MAX, None, FOREVER)
+    epoch = log.begin(QUERY_TIMEOUT_MS if is_first else TIMEOUT_MS_MAX, None, FOREVER).epoch
+    assert (epoch == 0) == is_first
     if has_committed:
         application = Application("spark:1f", 0) if is_query else None
-        key = TransactionKey("spark-1f", 0, 1)
+        key = TransactionKey("spark-1f", epoch, 1)
         log.commit(Decision(key, 0, (), (), application), FOREVER)
     world.clock.ahead_s += 30 * DAY_S
     assert world.round()["transactional ids expired"] == int(not is_query)
     head = log.head()
     assert head is not None
-    assert (head.epoch, head.is_expired) == ((0, False) if is_query else (1, True))
+    assert (head.epoch, head.is_expired) == ((epoch, False) if is_query else (epoch + 1, True))

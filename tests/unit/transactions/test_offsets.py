@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 
 from deltaq.delta.actions import DomainMetadata
 from deltaq.delta.table_state import restored_state
-from deltaq.errors import Corrupt
+from deltaq.errors import Corrupt, Fenced
 from deltaq.groups.offsets import CommittedOffset
 from deltaq.groups.state import TRANSACTIONS_DOMAIN, MemberIdentity
 from deltaq.groups.transaction_offsets import (
-    LaterOffsets,
     TransactionOffsets,
     sent_actions,
     transaction_offsets,
@@ -52,17 +50,12 @@ def test_offsets_without_a_member_do_not_become_those_of_one():
     assert after((None, 0), (MemberIdentity("m", 10), 1)).identity is None
 
 
-def test_only_the_later_offsets_that_were_found_to_be_of_a_removed_log_are_dropped():
-    """A producer of the new log may have the same epoch and number by now."""
+def test_offsets_of_a_later_transaction_of_the_id_fence_its_sender():
     offsets = (CommittedOffset("in", "id", 0, 1),)
-    later = TransactionOffsets(KEY._replace(epoch=2), None, offsets, time_ms=7)
     sent = TransactionOffsets(KEY, None, offsets)
-    with pytest.raises(LaterOffsets) as raised:
-        sent_actions({"t": later}, sent, 9, removed=replace(later, time_ms=8))
-    assert raised.value.pending == later
-    (action,) = sent_actions({"t": later}, sent, 9, removed=later)
-    assert isinstance(action, DomainMetadata)
-    assert parsed(action.configuration) == {"t": replace(sent, time_ms=9)}
+    for later in (KEY._replace(epoch=2), KEY._replace(number=KEY.number + 1)):
+        with pytest.raises(Fenced, match="offsets of a later transaction"):
+            sent_actions({"t": TransactionOffsets(later, None, offsets)}, sent, 9)
 
 
 @pytest.mark.parametrize("offsets", [None, [], "x", 1])

@@ -45,7 +45,7 @@ def list_transactions(session: CliSession) -> None:
         Column("epoch"),
         Column("state"),
         Column("age_ms", as_age, "AGE"),
-        Column("timeout_ms", as_span, "TIMEOUT"),
+        Column("timeout_ms", lambda ms: "" if ms is None else as_span(ms), "TIMEOUT"),
         Column("client"),
         Column("topics", _names),
         Column("groups", _names),

@@ -65,6 +65,12 @@ _REPLACED = (
 )
 
 
+class LogReplaced(Corrupt):
+    """The log of a position was removed or replaced, and nothing was written. The position goes on
+    in the log that is there now, if any.
+    """
+
+
 @dataclass(frozen=True, slots=True)
 class Draft:
     """The content of a commit, for the next slot.
@@ -211,7 +217,7 @@ class DeltaLog(LogPosition[V]):
         self.take_over()
         if self._was_replaced:
             self._was_replaced = False
-            raise Corrupt(_REPLACED, path=self.entries.folder, version=self.state.version)
+            raise LogReplaced(_REPLACED, path=self.entries.folder, version=self.state.version)
         if self._is_partial:
             self.load()
         lost_races = 0
@@ -514,7 +520,7 @@ class DeltaLog(LogPosition[V]):
             _log.warning("log removed or replaced log=%r version=%d", self.folder, version)
             if maybe:
                 raise OutcomeUnknown(_REPLACED, token=token)
-            raise Corrupt(_REPLACED, path=path, version=version)
+            raise LogReplaced(_REPLACED, path=path, version=version)
         self._proof.in_place_at = asked_at
         return True
 

@@ -260,9 +260,8 @@ class GroupLog:
         *,
         wait: bool = False,
     ) -> None:
-        """Write offsets of a transaction as pending. Raises Fenced as `commit` does, or if there
-        are some of a later transaction of the id, and what `DeltaLog.commit` raises. `wait` as for
-        `commit`. May be repeated.
+        """Write offsets of a transaction as pending. Raises Fenced as `commit` does, LaterOffsets,
+        and what `DeltaLog.commit` raises. `wait` as for `commit`. May be repeated.
         """
         self._sync_topics(sent.offsets)
         with self._lock:

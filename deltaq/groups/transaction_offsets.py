@@ -23,6 +23,17 @@ from deltaq.names import TransactionKey, check_transactional_id
 from deltaq.serde.json_text import compact_json, strict_json
 
 
+class LaterOffsets(Fenced):
+    """The group has pending offsets of a later transaction of the id."""
+
+    def __init__(self, transaction: TransactionKey) -> None:
+        super().__init__(
+            "the group has offsets of a later transaction of transactional.id "
+            f"{transaction.transactional_id!r}, which another instance uses: close this one"
+        )
+        self.transaction = transaction
+
+
 @dataclass(frozen=True, slots=True)
 class TransactionOffsets:
     """The pending offsets of a transaction. `identity`: on whose behalf they are committed; None
@@ -59,16 +70,12 @@ def sent_actions(
     pending: Mapping[str, TransactionOffsets], sent: TransactionOffsets, now_ms: int
 ) -> list[Action]:
     """Add offsets to a transaction; later ones replace earlier ones of the same partition. Those of
-    an earlier transaction of the id, which has ended, are dropped. Raises Fenced if there are some
-    of a later one.
+    an earlier transaction of the id, which has ended, are dropped. Raises LaterOffsets.
     """
     transaction = sent.transaction
     before = pending.get(transaction.transactional_id)
     if before is not None and before.transaction > transaction:
-        raise Fenced(
-            "the group has offsets of a later transaction of transactional.id "
-            f"{transaction.transactional_id!r}, which another instance uses: close this one"
-        )
+        raise LaterOffsets(before.transaction)
     if before is not None and before.transaction == transaction:
         merged = {offset.app_id: offset for offset in (*before.offsets, *sent.offsets)}
         sent = TransactionOffsets(

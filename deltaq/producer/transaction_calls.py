@@ -137,7 +137,14 @@ class TransactionBlock:
     def __enter__(self) -> None:
         if self._consumer is not None:
             self._moved_before = {(of, of.offset) for of in self._consumer._to_send()}
-        self._transactions.begin()
+        try:
+            self._transactions.begin()
+        except BaseException:
+            # What was consumed for this block is in no transaction. If another one is open, this
+            # may be a block within a block, which has the messages.
+            if not self._transactions.can_abort:
+                self._move_back()
+            raise
 
     def __exit__(
         self,
@@ -214,7 +221,11 @@ class TransactionBlock:
         except Exception as failure:  # noqa: BLE001 - a callback may raise anything
             _log.info("an error in the abort of a transaction: %s", failure)
         finally:
-            if self._consumer is not None:
-                for held in self._consumer.assignment():
-                    self._consumer.seek(TopicPartition(held.topic, held.partition, OFFSET_STORED))
-                self._consumer._mark_sent()
+            self._move_back()
+
+    def _move_back(self) -> None:
+        """Have the consumer continue at its committed offsets."""
+        if self._consumer is not None:
+            for held in self._consumer.assignment():
+                self._consumer.seek(TopicPartition(held.topic, held.partition, OFFSET_STORED))
+            self._consumer._mark_sent()

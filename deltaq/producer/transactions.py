@@ -32,7 +32,7 @@ from deltaq.groups.log import GroupLog
 from deltaq.groups.membership import MembershipMetadata
 from deltaq.groups.offsets import CommittedOffset, metadata_fault
 from deltaq.groups.state import Key
-from deltaq.groups.transaction_offsets import TransactionOffsets
+from deltaq.groups.transaction_offsets import LaterOffsets, TransactionOffsets
 from deltaq.message import TopicPartition
 from deltaq.names import TransactionKey
 from deltaq.producer.sender import Sender
@@ -239,7 +239,15 @@ class Transactions:
         def send() -> None:
             located = tuple(self._located(position, topic_ids) for position in offsets)
             sent = TransactionOffsets(self._staging.transaction, metadata.identity, located)
-            self._group_log(group).send_offsets(sent, deadline)
+            log = self._group_log(group)
+            try:
+                log.send_offsets(sent, deadline)
+            except LaterOffsets as later:
+                # If this producer has the id, they are of a log of it that was removed, and whose
+                # clock was ahead: they can never be committed.
+                self._check_epoch()
+                log.resolve(later.transaction, deadline, is_committed=False)
+                log.send_offsets(sent, deadline)
 
         try:
             self._repeated(send, deadline, f"sending offsets to group {group!r}")

@@ -174,18 +174,22 @@ def _readable(count: int, noun: str) -> str:
     return f"{counted(count, noun)} can be read" if count else f"the root has no {noun}"
 
 
-def _remedy(errors: Iterable[KafkaException], noun: str) -> str:
-    """What to do about topics or groups that cannot be read."""
-    kinds = {type(error) for error in errors}
-    remedies = {
+def _remedy(
+    errors: Iterable[KafkaException], noun: str, afterwards: str = "run deltaq restore"
+) -> str:
+    """What to do about topics, groups or ids that cannot be read."""
+    found = [*errors]
+    remedies: dict[type[KafkaException], str] = {
         Corrupt: (
-            "restore the named files from a copy of the storage; or end its clients, remove the "
-            f"folder of the {noun}, and run deltaq restore"
+            "restore the named files from a copy of the storage; or end its clients and "
+            f"maintenance programs, remove the folder of the {noun}, and {afterwards}"
         ),
         Incompatible: "do what the reason says",
         Unavailable: "correct what the store reports",
     }
-    return "; ".join(text for kind, text in remedies.items() if kind in kinds)
+    return "; ".join(
+        text for kind, text in remedies.items() if any(isinstance(error, kind) for error in found)
+    )
 
 
 def _topics(store: Store, clock: Clock) -> Finding:
@@ -222,7 +226,9 @@ def _transactions(store: Store, clock: Clock) -> Finding:
     name, found = "transactions", survey(store, clock)
     if found.errors:
         broken = [f"{id_}: {error.error.str()}" for id_, error in found.errors.items()]
-        return Finding(name, WRONG, _some(broken), _remedy(found.errors.values(), "id"))
+        return Finding(
+            name, WRONG, _some(broken), _remedy(found.errors.values(), "id", "start them")
+        )
     due = [f"{of.name}: not published in {', '.join(of.missing)}" for of in found.ids if of.missing]
     due += [
         f"{of.name}: group {held.group} holds offsets of a transaction that has ended"

@@ -25,7 +25,7 @@ from deltaq.topics.log import TopicLog
 from deltaq.topics.view import known_topic
 from deltaq.transactions.log import TransactionLog
 from deltaq.transactions.publication import Publisher
-from deltaq.transactions.state import Decision, transactional_id_of
+from deltaq.transactions.state import transactional_id_of
 
 
 def cut(
@@ -120,15 +120,9 @@ def _publish(store: Store, app_id: str, version: int, clock: Clock, deadline: fl
         log = TransactionLog(store, transactional_id, clock)
         head = log.head()
         decision = None if head is None else head.decision
-        if decision is not None and version == _version_in_topics(decision, log, app_id):
+        if decision is not None and decision.published_as == (app_id, version):
             Publisher.of(log, store, clock).publish(decision, deadline)
             return
-
-
-def _version_in_topics(decision: Decision, log: TransactionLog, app_id: str) -> int | None:
-    """The version of this application that a decision publishes; None if it is another one."""
-    own = decision.application or (log.app_id, decision.version)
-    return own[1] if own[0] == app_id else None
 
 
 @dataclass(slots=True, eq=False)

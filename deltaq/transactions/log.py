@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from deltaq import names
 from deltaq.clock import Clock
 from deltaq.delta.actions import Action, CommitInfo, Metadata
-from deltaq.delta.log import Abandoned, DeltaLog, Draft
+from deltaq.delta.log import Abandoned, DeltaLog, Draft, LogReplaced
 from deltaq.delta.position import LogCleaned
 from deltaq.delta.table_state import PROTOCOL, TableState
+from deltaq.errors import Fenced
 from deltaq.groups.log import LogMaintainer
 from deltaq.names import TransactionKey
 from deltaq.store import Store
@@ -20,6 +20,7 @@ from deltaq.topics.log import ENGINE
 from deltaq.transactions.state import (
     AbortReason,
     Decision,
+    LogMixed,
     TransactionHead,
     aborted,
     begun,
@@ -58,7 +59,7 @@ class TransactionLog:
         self._folder = names.transaction_folder(self.transactional_id)
         self._log = DeltaLog(self._store, self._folder, self._clock)
         self._lock = self._clock.lock()
-        self._durable = -1  # the newest version that is known to be durable
+        self._durable = "", -1  # the newest version that is known to be durable, and its life
 
     def head(self) -> TransactionHead | None:
         """Read the current head; None for an id that no producer has used. Raises Unavailable,
@@ -76,32 +77,26 @@ class TransactionLog:
 
     def _read(self) -> None:
         """Move to the end of the log that is there now. This can be another one than before when
-        the folder was removed and a producer has begun anew: its entries must not be taken for
-        those of the log before, whose life names what topics have.
+        the folder was removed and a producer has begun anew.
         """
         if self._log.state.version >= 0 and not self._log.is_in_place():
             self._log.load()
-        else:
-            self._log.catch_up()
-
-    @property
-    def app_id(self) -> str:
-        """The `appId` of this id's transactions in topics. It names this life of the log, whose
-        versions begin at 0 again if its folder is removed.
-        """
-        metadata = self._log.state.metadata
-        return (
-            f"{names.encoded_id(self.transactional_id)}/{'' if metadata is None else metadata.id}"
-        )
+            return
+        self._log.catch_up()
+        try:
+            self._head(self._log.state)
+        except LogMixed:
+            self._log.load()
 
     def sync(self, decision: Decision) -> None:
         """Make a decision durable before it is acted on: its writer may have been killed before the
         entry was. Raises Unavailable.
         """
         with self._lock:
-            if decision.version > self._durable:
+            life, version = self._durable
+            if life != decision.life or version < decision.version:
                 self._log.sync()
-                self._durable = decision.version
+                self._durable = decision.life, decision.version
 
     def begin(
         self,
@@ -116,13 +111,13 @@ class TransactionLog:
         `published` is the newest decision, which the caller has published; None if there is none.
         Raises DecisionNotPublished if there is another one now.
         """
-        token = self._clock.unique_id()
+        token, life = self._clock.unique_id(), self._clock.unique_id()
 
         def plan(head: TransactionHead | None, _: int, now_ms: int) -> TransactionHead:
             decision = None if head is None else head.decision
             if decision is not None and decision.key != published:
                 raise DecisionNotPublished
-            return begun(head, timeout_ms, self._client_id, now_ms, abort_reason)
+            return begun(head, life, timeout_ms, self._client_id, now_ms, abort_reason)
 
         return self._change("BEGIN EPOCH", plan, deadline, token)
 
@@ -133,8 +128,13 @@ class TransactionLog:
         if that is decided already. `may_be_decided`: an earlier call had an unknown outcome. Raises
         Fenced, TransactionAborted.
         """
-        if may_be_decided and (before := self._decision_before(decision.key)) is not None:
-            return before
+        is_lost = False
+        if may_be_decided:
+            try:
+                if (before := self._decision_before(decision.key)) is not None:
+                    return before
+            except LogCleaned:
+                is_lost = True
 
         def plan(head: TransactionHead | None, version: int, now_ms: int) -> TransactionHead | None:
             # This can happen when an earlier try, whose outcome was unknown, has succeeded.
@@ -143,7 +143,15 @@ class TransactionLog:
             found = replace(decision, version=version)
             return committed(head, found, now_ms)
 
-        head = self._change("COMMIT TRANSACTION", plan, deadline, self._clock.unique_id())
+        try:
+            head = self._change("COMMIT TRANSACTION", plan, deadline, self._clock.unique_id())
+        except Fenced as error:
+            if not is_lost:
+                raise
+            raise Fenced(
+                f"{error.error.str()}. Whether its last transaction was committed is not known any "
+                "more, because the log was cleaned up meanwhile: look for its messages"
+            ) from error
         if head.decision is None:
             raise RuntimeError("a commit leaves a decision")
         return head.decision
@@ -161,16 +169,16 @@ class TransactionLog:
 
     def _decision_before(self, key: TransactionKey) -> Decision | None:
         """The decision of a transaction, if an entry has it that this client has not read yet. The
-        entry of a newer producer may follow, and the head then does not tell any more.
+        entry of a newer producer may follow, and the head then does not tell any more. Raises
+        LogCleaned.
         """
-        with self._lock, suppress(LogCleaned):
+        with self._lock:
             while True:
                 head = self._head(self._log.state)
                 if head is not None and head.has_committed(key):
                     return head.decision
                 if self._log.read_next() is None:
                     return None
-        return None
 
     def abort(
         self, key: TransactionKey, reason: AbortReason, deadline: float
@@ -215,22 +223,27 @@ class TransactionLog:
             info = CommitInfo(
                 token, now_ms, operation, self._client_id, ENGINE, is_blind_append=False
             )
-            return Draft(info, [*self._table(state, now_ms), after.action()])
+            return Draft(info, [*self._table(state, after.life, now_ms), after.action()])
 
         with self._lock:
-            committed = self._log.commit(write, deadline)
+            try:
+                committed = self._log.commit(write, deadline)
+            except (LogReplaced, LogMixed):
+                # The log that is there now decides, or that there is none.
+                self._log.load()
+                committed = self._log.commit(write, deadline)
             state = self._log.state
-            if committed is not None:
-                self._durable = state.version
+            head = self._head(state)
+            if committed is not None and head is not None:
+                self._durable = head.life, state.version
                 if self._maintenance is not None:
                     self._maintenance.committed(state)
-            return self._head(state)
+            return head
 
-    def _table(self, state: TableState, now_ms: int) -> list[Action]:
+    def _table(self, state: TableState, life: str, now_ms: int) -> list[Action]:
         """The protocol and metadata actions of the first entry; none for a log that exists."""
         if state.version >= 0:
             return []
-        life = self._clock.unique_id()
         return [PROTOCOL, Metadata(life, _SCHEMA, {}, now_ms, name=self.transactional_id)]
 
     def _head(self, state: TableState) -> TransactionHead | None:

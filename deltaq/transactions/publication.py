@@ -21,7 +21,7 @@ from deltaq.topics.log import TopicLog
 from deltaq.topics.state import PendingSegment
 from deltaq.topics.view import known_topic
 from deltaq.transactions.log import TransactionLog
-from deltaq.transactions.state import Application, Decision, StagedRecords
+from deltaq.transactions.state import Decision, StagedRecords
 
 _log = logging.getLogger("deltaq.transactions")
 
@@ -80,7 +80,7 @@ class Publisher:
         log = self.topic_log(staged.topic)
         with log.known.turn:
             log.catch_up()
-            app_id, version = self._application(decision)
+            app_id, version = decision.published_as
             done = log.state.txns.get(f"{app_id}/{staged.topic_id}")
             # The records of a topic that was deleted are gone.
             return _is_of(log, staged.topic_id) and (done is None or done.version < version)
@@ -102,7 +102,7 @@ class Publisher:
             return staged.segments if tries == 1 or self._is_newest(decision) else None
 
         log = self.topic_log(staged.topic)
-        txn = Txn(*self._application(decision), self._clock.time_ms())
+        txn = Txn(*decision.published_as, self._clock.time_ms())
         with log.known.turn:
             # What this position has read may be of an earlier topic of this name.
             if not _is_of(log, staged.topic_id):
@@ -118,10 +118,6 @@ class Publisher:
             staged.topic,
             decision.key.transactional_id,
         )
-
-    def _application(self, decision: Decision) -> Application:
-        """What the topics say of the transaction."""
-        return decision.application or Application(self._log.app_id, decision.version)
 
     def _is_newest(self, decision: Decision) -> bool:
         head = self._log.head()

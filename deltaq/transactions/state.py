@@ -65,8 +65,8 @@ def transactional_id_of(app_id: str) -> str:
 class Decision:
     """A committed transaction: its files by topic, and the groups that have offsets of it.
 
-    `version` is that of the entry that has decided it. `application` is what the publication adds
-    to each topic as `txn`; None for that of the `transactional.id` itself, with this version.
+    `version` is that of the entry that has decided it, `life` that of its log: both are "" and 0
+    before the decision is in the log. `application` is that of a Spark query; otherwise None.
     """
 
     key: TransactionKey
@@ -74,6 +74,15 @@ class Decision:
     topics: tuple[StagedRecords, ...]
     groups: tuple[str, ...]
     application: Application | None = None
+    life: str = ""
+
+    @property
+    def published_as(self) -> Application:
+        """What the publication adds to each topic as `txn`, without the topic's id. That of an id
+        names the life of its log, whose versions begin at 0 again if its folder is removed.
+        """
+        own = f"{names.encoded_id(self.key.transactional_id)}/{self.life}"
+        return self.application or Application(own, self.version)
 
 
 class AbortReason(enum.Enum):
@@ -91,6 +100,7 @@ class AbortReason(enum.Enum):
 class TransactionHead:
     """A `transactional.id` at one version.
 
+    `life` is the id of the log's metadata, which is another one after its folder was removed.
     `epoch` is that of the newest producer, `number` that of its newest transaction that has ended,
     0 before the first one. `decision` is the newest committed transaction of this epoch, which may
     not be published yet; None before the first one. `timeout_ms` is the producer's
@@ -100,6 +110,7 @@ class TransactionHead:
     begun this epoch for an operator; otherwise None.
     """
 
+    life: str
     epoch: int
     number: int
     timeout_ms: int
@@ -130,6 +141,7 @@ class TransactionHead:
         """This head as domain metadata."""
         body: dict[str, object] = {
             "format": TRANSACTIONS_FORMAT,
+            "life": self.life,
             "epoch": self.epoch,
             "number": self.number,
             "timeout": self.timeout_ms,
@@ -150,16 +162,19 @@ class TransactionHead:
 
 def begun(
     head: TransactionHead | None,
+    new_life: str,
     timeout_ms: int,
     client_id: str,
     now_ms: int,
     abort_reason: AbortReason | None = None,
 ) -> TransactionHead:
     """A new producer has the id; with an `abort_reason` none. What the one before has not decided
-    is aborted, and what it has decided must be published before.
+    is aborted, and what it has decided must be published before. `new_life`: of the log that begins
+    if the id has none.
     """
+    life = new_life if head is None else head.life
     epoch = _first_epoch(timeout_ms, now_ms) if head is None else head.epoch + 1
-    return TransactionHead(epoch, 0, timeout_ms, client_id, now_ms, abort_reason=abort_reason)
+    return TransactionHead(life, epoch, 0, timeout_ms, client_id, now_ms, abort_reason=abort_reason)
 
 
 def _first_epoch(timeout_ms: int, now_ms: int) -> int:
@@ -202,8 +217,14 @@ def expired(head: TransactionHead, now_ms: int) -> TransactionHead:
     """The id has expired. No producer has the new epoch, so a suspended one of the epoch before can
     never commit again. The newest decision must be published before.
     """
-    after = begun(head, head.timeout_ms, head.client_id, now_ms)
+    after = begun(head, "", head.timeout_ms, head.client_id, now_ms)
     return replace(after, is_expired=True)
+
+
+class LogMixed(Corrupt):
+    """The newest entry is of another log of the id than the table. A client that has read a log
+    which was removed since, and then reads on in the new one, finds this, too.
+    """
 
 
 class TransactionAborted(Exception):
@@ -247,13 +268,21 @@ def transaction_head(state: TableState, transactional_id: str, path: str) -> Tra
     if configuration is None:
         return None
     try:
-        return _parsed(configuration, transactional_id, path)
+        found = _parsed(configuration, transactional_id, path)
     except (ValueError, KeyError, TypeError, InvalidConfig) as error:
         raise Corrupt(
             f"the transactions of this id cannot be parsed: {error}",
             path=path,
             version=state.version,
         ) from error
+    if state.metadata is not None and found.life != state.metadata.id:
+        raise LogMixed(
+            "a producer of a log of this id that was removed has written here: stop all producers "
+            "of the id and all maintenance programs, and remove its folder again",
+            path=path,
+            version=state.version,
+        )
+    return found
 
 
 def _parsed(configuration: str, transactional_id: str, path: str) -> TransactionHead:
@@ -263,15 +292,16 @@ def _parsed(configuration: str, transactional_id: str, path: str) -> Transaction
             f"the transactions at {path!r} have format {body.get('format')!r}; this deltaq reads "
             f"{TRANSACTIONS_FORMAT}. Upgrade deltaq."
         )
-    epoch, number = _whole(body["epoch"]), _whole(body["number"])
+    life, epoch, number = str(body["life"]), _whole(body["epoch"]), _whole(body["number"])
     found = body.get("decision")
     return TransactionHead(
+        life,
         epoch,
         number,
         _whole(body["timeout"]),
         str(body["client"]),
         _whole(body["time"]),
-        None if found is None else _decision(_object(found), transactional_id, epoch),
+        None if found is None else _decision(_object(found), transactional_id, epoch, life),
         body.get("expired") is True,
         next((reason for reason in AbortReason if reason.value == body.get("aborted")), None),
     )
@@ -295,7 +325,7 @@ def _decision_body(decision: Decision) -> dict[str, object]:
     return body
 
 
-def _decision(body: dict[str, Any], transactional_id: str, epoch: int) -> Decision:
+def _decision(body: dict[str, Any], transactional_id: str, epoch: int, life: str) -> Decision:
     return Decision(
         TransactionKey(transactional_id, epoch, _whole(body["number"])),
         _whole(body["version"]),
@@ -307,6 +337,7 @@ def _decision(body: dict[str, Any], transactional_id: str, epoch: int) -> Decisi
         ),
         tuple(check_group(group) for group in _list(body["groups"])),
         _application(body["txn"]) if "txn" in body else None,
+        life,
     )
 
 

@@ -58,7 +58,7 @@ def staged(epoch: int, number: int, topic: str) -> str:
 
 
 def head(epoch: int, number: int, decided: dict[str, Any] | None = None) -> dict[str, Any]:
-    found = {"epoch": epoch, "number": number, "timeout": 60_000, "time": 0}
+    found = {"life": "life", "epoch": epoch, "number": number, "timeout": 60_000, "time": 0}
     return found | ({} if decided is None else {"decision": decided})
 
 
@@ -118,6 +118,10 @@ def stolen() -> dict[str, Any]:
 
 BROKEN: dict[str, tuple[Callable[[Log], None], str]] = {
     "the first epoch is not the time": (put(0, "BEGIN EPOCH", head(1, 0)), "has epoch 1 after {}"),
+    "an entry is of another log": (
+        put(4, "BEGIN EPOCH", head(1, 0) | {"life": "other"}),
+        "is of the life 'other'",
+    ),
     "an epoch is skipped": (put(4, "BEGIN EPOCH", head(2, 0)), "has epoch 2 after"),
     "an epoch is taken twice": (put(5, "EXPIRE EPOCH", head(1, 0)), "has epoch 1 after"),
     "an epoch begins in the middle": (put(4, "BEGIN EPOCH", head(1, 1)), "not the begin of an"),

@@ -142,7 +142,7 @@ def publishes_each_file_by_itself(patch: pytest.MonkeyPatch) -> None:
     def singly(self, staged, decision, deadline):
         for number, segment in enumerate(staged.segments):
             self._clock.sleep(1.0 if number else 0.0)
-            application = Application(f"{self._log.app_id}-{number}", decision.version)
+            application = Application(f"{decision.published_as.app_id}-{number}", decision.version)
             one = replace(staged, segments=(segment,))
             append(self, one, replace(decision, application=application), deadline)
 

@@ -101,6 +101,7 @@ class IdAudit:
             self.life = action["metaData"]["id"] if "metaData" in action else self.life
         before, head = self.head, json.loads(domain["configuration"])
         operation, what = info["operation"], f"entry {version} of {self.id}, {info['operation']},"
+        self._claim(head["life"] == self.life, f"{what} is of the life {head['life']!r}")
         if operation in ("BEGIN EPOCH", "EXPIRE EPOCH"):
             first = 0 if head["timeout"] > 900_000 else 1000 * head["time"]
             follows = head["epoch"] == (before["epoch"] + 1 if before else first)

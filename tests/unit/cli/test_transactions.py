@@ -207,6 +207,8 @@ def test_a_damaged_log_is_an_error_of_its_id_alone(open_one: Transactor):
     assert listed.status == 1
     assert "1 of 2 transactional ids cannot be read" in listed.errors
     assert [row["transactional_id"] for row in listed.json] == ["t", "other"]
+    lines = open_one.deltaq("transactions list").output.splitlines()
+    assert [line.split()[0] for line in lines] == ["TRANSACTIONAL", "t", "other"]
     assert open_one.deltaq("transactions describe other").status == 1
     assert open_one.deltaq("transactions describe t").status == 0
 

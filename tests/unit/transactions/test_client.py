@@ -26,7 +26,9 @@ from deltaq import (
 )
 from deltaq.clock import SYSTEM_CLOCK
 from deltaq.groups.log import GroupLog
+from deltaq.groups.offsets import CommittedOffset
 from deltaq.groups.state import GroupHead, MemberIdentity
+from deltaq.groups.transaction_offsets import TransactionOffsets
 from deltaq.names import TransactionKey, staged_file
 from deltaq.producer.sender import FRESH_S, staging_sender
 from deltaq.producer.staging import Staging
@@ -35,6 +37,7 @@ from deltaq.store import MemoryStore
 from deltaq.testing import Fault, FaultyStore, Rule
 from deltaq.topics.log import TopicLog
 from deltaq.topics.state import PendingSegment
+from deltaq.transactions.log import TransactionLog
 from deltaq.transactions.resolution import resolve_offsets
 from tests.doubles.reading import drain, eventually
 
@@ -78,6 +81,12 @@ class Clients:
         column = Topic(topic, store=self.store.inner).to_arrow()["value"]
         return [bytes(value) for value in column.to_pylist()]
 
+    def epoch(self) -> int:
+        """That of the newest producer with the id `t`."""
+        head = TransactionLog(self.store, "t", SYSTEM_CLOCK).head()
+        assert head is not None
+        return head.epoch
+
     def staged(self) -> list[str]:
         return [entry.key for entry in self.store.inner.list("topics/") if "/staged/" in entry.key]
 
@@ -91,10 +100,14 @@ def clients(store: FaultyStore) -> Iterator[Clients]:
         client.close()
 
 
-def refused(call: Any, *arguments: Any) -> KafkaError:
+def raised_by(call: Any, *arguments: Any) -> KafkaException:
     with pytest.raises(KafkaException) as raised:
         call(*arguments)
-    return raised.value.error
+    return raised.value
+
+
+def refused(call: Any, *arguments: Any) -> KafkaError:
+    return raised_by(call, *arguments).error
 
 
 # --- what is visible ---
@@ -441,7 +454,7 @@ def test_a_fenced_producer_learns_of_it_when_its_successor_has_sent_offsets(clie
     new.send_offsets_to_transaction(*arguments)
     error = refused(old.send_offsets_to_transaction, *arguments)
     assert (error.code(), error.fatal()) == (KafkaError._FENCED, True)
-    assert "offsets of a later transaction of transactional.id 't'" in error.str()
+    assert error.str().startswith("a newer producer with transactional.id 't'")
     new.commit_transaction()
 
 
@@ -877,13 +890,24 @@ def test_a_producer_of_a_removed_log_is_fenced_by_that_of_the_new_one(
     producer = clients.ready()
     with producer.transaction():
         producer.produce("out", b"new")
-    refused(zombie.commit_transaction)
-    with pytest.raises(Fenced):
-        zombie.abort_transaction()
+    assert isinstance(raised_by(zombie.commit_transaction), Fenced)
     with producer.transaction():
         producer.produce("out", b"newer")
     written = [b"%d" % number for number in range(transactions)]
     assert clients.values("out") == [*written, b"new", b"newer"]
+
+
+@pytest.mark.fault("T3")
+def test_a_producer_learns_that_the_log_of_its_id_was_removed(clients: Clients):
+    producer = clients.ready()
+    producer.begin_transaction()
+    producer.produce("out", b"1")
+    producer.flush(10)
+    remove_log(clients)
+    error = refused(producer.commit_transaction)
+    assert (error.code(), error.fatal()) == (KafkaError._FENCED, True)
+    assert error.str().startswith("the log of transactional.id 't' was removed")
+    assert clients.values("out") == []
 
 
 @pytest.mark.parametrize(("epochs", "number"), [(1, 3), (3, 1)])
@@ -906,6 +930,41 @@ def test_later_offsets_of_an_id_whose_log_was_removed_are_dropped(
     assert GroupLog(clients.store, "g").pending() == []
     found = clients.consumer().committed([TopicPartition("in", 0), TopicPartition("in", 1)])
     assert [place.offset for place in found] == [5 if number > 1 else -1001, 1]
+
+
+@pytest.mark.fault("T3")
+def test_offsets_of_a_newer_producer_stay_while_the_log_of_the_id_does_not_answer(
+    clients: Clients,
+):
+    filled(clients, 1)
+    arguments = [TopicPartition("in", 0, 1)], clients.consumer().consumer_group_metadata()
+    old, new = clients.ready(), clients.ready()
+    for producer in (old, new):
+        producer.begin_transaction()
+    new.send_offsets_to_transaction(*arguments)
+    for operation in ("get", "get_range"):
+        clients.store.add(Rule(operation, DECISION, Fault.error_before(), EVER))
+    assert refused(old.send_offsets_to_transaction, *arguments, 0.2).retriable()
+    clients.store.clear()
+    (pending,) = GroupLog(clients.store, "g").pending()
+    assert pending.transaction.epoch == clients.epoch()
+    assert refused(old.send_offsets_to_transaction, *arguments).fatal()
+    new.commit_transaction()
+    assert clients.consumer().committed([TopicPartition("in", 0)])[0].offset == 1
+
+
+def test_offsets_of_a_removed_log_whose_clock_was_ahead_are_dropped(clients: Clients):
+    filled(clients, 1)
+    producer, consumer = clients.ready(), clients.consumer()
+    later = TransactionKey("t", clients.epoch() + 10**9, 1)
+    place = CommittedOffset("in", Topic("in", store=clients.store).describe().topic_id, 0, 5)
+    log = GroupLog(clients.store, "g")
+    log.send_offsets(TransactionOffsets(later, None, (place,)), float("inf"))
+    with producer.transaction():
+        metadata = consumer.consumer_group_metadata()
+        producer.send_offsets_to_transaction([TopicPartition("in", 0, 1)], metadata)
+    assert log.pending() == []
+    assert consumer.committed([TopicPartition("in", 0)])[0].offset == 1
 
 
 def test_bytes_that_are_no_group_metadata_are_refused(clients: Clients):

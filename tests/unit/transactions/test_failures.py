@@ -10,7 +10,15 @@ from typing import Any
 
 import pytest
 
-from deltaq import Consumer, KafkaError, KafkaException, Message, Producer, Topic
+from deltaq import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    Topic,
+    TopicPartition,
+)
 from deltaq.aio import AIOProducer
 from deltaq.clock import SYSTEM_CLOCK
 from deltaq.names import log_entry, transaction_folder
@@ -136,6 +144,43 @@ def test_a_transaction_with_messages_of_a_revoked_partition_is_aborted(
     copy_all(clients, producer, first, 1)
     copy_all(clients, producer, second, 1)
     assert sorted(clients.values("out")) == [b"0", b"1"]
+
+
+@pytest.mark.fault("T2")
+def test_messages_of_a_block_that_could_not_begin_are_read_again(clients: Clients):
+    """The producer learned in the abort before that it was fenced."""
+    filled(clients, 3)
+    producer, consumer = clients.ready(), clients.consumer()
+    consumer.subscribe(["in"])
+    assert drain(consumer, 1)
+
+    def begins() -> None:
+        with producer.transaction(consumer=consumer):
+            raise AssertionError("it has begun")
+
+    clients.ready()
+    producer.begin_transaction()
+    assert refused(producer.abort_transaction).fatal()
+    assert refused(begins).fatal()
+    copy_all(clients, clients.ready(), consumer, 3)
+    assert clients.values("out") == [b"0", b"1", b"2"]
+
+
+def test_a_block_within_a_block_leaves_the_messages_to_the_outer_one(clients: Clients):
+    filled(clients, 1)
+    producer, consumer = clients.ready(), clients.consumer()
+    consumer.subscribe(["in"])
+    (message,) = drain(consumer, 1)
+
+    def begins() -> None:
+        with producer.transaction(consumer=consumer):
+            raise AssertionError("it has begun")
+
+    with producer.transaction(consumer=consumer):
+        producer.produce("out", message.value())
+        assert refused(begins).code() == KafkaError._STATE
+    assert clients.values("out") == [b"0"]
+    assert consumer.committed([TopicPartition("in", 0)])[0].offset == 1
 
 
 def test_a_block_keeps_its_producer(clients: Clients):

@@ -10,6 +10,7 @@ import pytest
 
 from deltaq.clock import SYSTEM_CLOCK
 from deltaq.delta.actions import DomainMetadata
+from deltaq.delta.position import LogCleaned
 from deltaq.delta.table_state import TableState, restored_state
 from deltaq.errors import Fenced, KafkaError
 from deltaq.names import TransactionKey
@@ -101,6 +102,45 @@ def test_a_producer_without_its_id_learns_how_it_was_lost(lose: Callable[[Id], N
     assert error.str() == text
 
 
+@pytest.mark.fault("T3")
+def test_a_commit_whose_entry_may_have_been_cleaned_up_says_that_it_may_have_succeeded(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    found = Id()
+    TransactionLog(found.store, "t", SYSTEM_CLOCK).begin(60_000, None, FOREVER)
+
+    def cleaned() -> None:
+        raise LogCleaned("transactions/t/")
+
+    monkeypatch.setattr(found.log._log, "read_next", cleaned)
+    draft = Decision(TransactionKey("t", found.seen.epoch, 1), 0, (), ())
+    with pytest.raises(Fenced, match="Whether its last transaction was committed is not known"):
+        found.log.commit(draft, FOREVER, may_be_decided=True)
+    with pytest.raises(Fenced) as raised:
+        found.log.commit(draft, FOREVER)
+    assert raised.value.error.str() == NEWER
+
+
+def test_a_decision_of_a_new_log_is_synced_whatever_the_removed_one_had(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    found = Id()
+    reader = found.log
+    for number in range(1, 5):
+        found.commit(number)
+    found.is_removed()
+    found.seen = found.log.begin(60_000, None, FOREVER)
+    found.commit(1)
+    synced: list[str] = []
+    monkeypatch.setattr(found.store, "sync", synced.append)
+    head = reader.head()
+    assert head is not None
+    assert head.decision is not None
+    reader.sync(head.decision)
+    reader.sync(head.decision)
+    assert synced == ["transactions/t/_delta_log/"]
+
+
 @pytest.mark.parametrize("reason", [AbortReason.TIMEOUT, AbortReason.READER])
 def test_the_error_of_an_aborted_transaction_has_the_reason(reason: AbortReason):
     found = Id()
@@ -130,7 +170,7 @@ def test_an_id_that_has_gone_on_does_not_keep_the_reason(goes_on: Callable[[Id],
 
 
 def test_a_reason_of_a_later_version_is_ignored():
-    head = TransactionHead(1, 1, 60_000, "till", 0, abort_reason=AbortReason.READER)
+    head = TransactionHead("", 1, 1, 60_000, "till", 0, abort_reason=AbortReason.READER)
     for text, reason in (("reader", AbortReason.READER), ("another", None)):
         action = head.action()
         configuration = action.configuration.replace('"reader"', f'"{text}"')

@@ -19,11 +19,12 @@ from deltaq.parquet.column_bounds import ColumnStatistics
 from deltaq.store import LocalStore, MemoryStore, Store
 from deltaq.topics.state import PendingSegment
 from deltaq.transactions.log import TransactionLog
-from deltaq.transactions.state import Decision, StagedRecords, TransactionHead
+from deltaq.transactions.state import Decision, LogMixed, StagedRecords, TransactionHead
 
 FOREVER = float("inf")
 GOLDEN = Path(__file__).parent / "golden"
 IN = "439a9098cd76c8c5f14a5898bb7a1f1e"
+LIFE = "a87ff679a2f3e71d9181a67b7542122c"
 DECIDED = Decision(
     TransactionKey("transfers-1", 0, 1),
     1,
@@ -71,6 +72,7 @@ DECIDED = Decision(
         ),
     ),
     ("billing",),
+    life=LIFE,
 )
 
 
@@ -89,15 +91,14 @@ def head(store: Store, transactional_id: str) -> TransactionHead | None:
 
 def test_a_log_of_an_id_is_read(golden: Store):
     found = head(golden, "transfers-1")
-    assert found == TransactionHead(0, 2, 60_000, "bank", 1795258300030, DECIDED)
-    log = TransactionLog(golden, "transfers-1", SYSTEM_CLOCK)
-    log.head()
-    assert log.app_id == "transfers-1/a87ff679a2f3e71d9181a67b7542122c"
+    assert found == TransactionHead(LIFE, 0, 2, 60_000, "bank", 1795258300030, DECIDED)
+    assert DECIDED.published_as == (f"transfers-1/{LIFE}", 1)
 
 
 def test_an_expired_id_is_read_and_its_old_producer_is_fenced(golden: Store):
     found = head(golden, "unused")
-    assert found == TransactionHead(1, 0, 60_000, "bank", 1795258300090, None, is_expired=True)
+    life = "c20ad4d76fe97759aa27a0c99bff6710"
+    assert found == TransactionHead(life, 1, 0, 60_000, "bank", 1795258300090, is_expired=True)
     log = TransactionLog(golden, "unused", SYSTEM_CLOCK)
     with pytest.raises(Fenced):
         log.commit(Decision(TransactionKey("unused", 0, 1), 0, (), ()), FOREVER)
@@ -144,6 +145,7 @@ def test_what_is_written_today_is_equal(tmp_path: Path):
     ("found", "error"),
     [
         ('\\"format\\":1', ('\\"format\\":2', Incompatible)),
+        ('\\"life\\":\\"a', ('\\"life\\":\\"b', LogMixed)),
         ('\\"epoch\\":0', ('\\"epoch\\":-1', Corrupt)),
         ('\\"rows\\":3', ('\\"rows\\":4', Corrupt)),
         ("staged/transfers-1/0-1-c", ("../transfers-1/0-1-c", Corrupt)),

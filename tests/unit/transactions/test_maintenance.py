@@ -19,7 +19,9 @@ from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
 from deltaq.names import TransactionKey, entry_version, transaction_folder
 from deltaq.store import MemoryStore
 from deltaq.testing import Fault, FaultyStore, Rule
+from deltaq.topics.log import TopicLog
 from deltaq.transactions.log import TransactionLog
+from deltaq.transactions.publication import Publisher
 from deltaq.transactions.resolution import resolve_transaction
 from deltaq.transactions.state import (
     QUERY_TIMEOUT_MS,
@@ -55,9 +57,9 @@ class LaterClock(SystemClock):
 class World:
     """A store, its producers, and maintenance of the root."""
 
-    def __init__(self) -> None:
+    def __init__(self, store: MemoryStore | None = None) -> None:
         self.clock = LaterClock()
-        self.store = FaultyStore(MemoryStore("test", self.clock), clock=self.clock)
+        self.store = FaultyStore(store or MemoryStore("test", self.clock), clock=self.clock)
         self.lines: list[str] = []
         self.made: list[Producer] = []
 
@@ -180,15 +182,68 @@ def test_rounds_go_on_in_the_new_log_of_an_id_whose_log_was_removed(
         world.store.inner.delete(entry.key)
     producer = world.producer()
     commit(producer, after)
+    commit_undone(world, producer)
+    assert maintenance.round()["transactions published"] == 1
+    assert not maintenance.round()["transactions published"]
+    assert len(world.values("out")) == before + after + 1
+
+
+class RemoteStore(MemoryStore):
+    is_remote = True
+
+
+@pytest.mark.fault("T5")
+def test_a_round_that_began_at_a_checkpoint_does_not_go_on_in_a_new_log():
+    """On an object store, the token of the entry below a checkpoint is not read."""
+    world = World(RemoteStore("test"))
+    Topic("out", store=world.store, clock=world.clock).create()
+    settings = MaintenanceSettings(checkpoint_interval=4)
+    commit(world.producer(maintenance_enable=False), 4)
+    world.maintenance(settings).round()
+    restarted, zombie = world.maintenance(settings), world.log()
+    restarted.round()
+    assert restarted._transactions["t"]._log._log.state.txn_id is None
+    before = zombie.head()
+    assert before is not None
+    for entry in list(world.store.inner.list(FOLDER)):
+        world.store.inner.delete(entry.key)
+    producer = world.producer(maintenance_enable=False)
+    commit(producer, 6)
+    commit_undone(world, producer)
+    assert restarted.round()["transactions published"] == 1
+    assert len(world.values("out")) == 11
+    with pytest.raises(Fenced):
+        decide_many(zombie, before.epoch, 5, 1)
+
+
+@pytest.mark.fault("T5")
+def test_a_decision_is_published_under_its_own_log(world: World):
+    """The folder of the id may be removed, and a producer begin anew, during the publication."""
+    world.decided()
+    log = world.log()
+    head = log.head()
+    assert head is not None
+    assert head.decision is not None
+    for entry in list(world.store.inner.list(FOLDER)):
+        world.store.inner.delete(entry.key)
+    commit(world.producer(), 1)
+    assert log.head() != head
+    Publisher.of(log, world.store, world.clock).publish(head.decision, FOREVER)
+    written = TopicLog(world.store, "out", world.clock)
+    written.catch_up()
+    lives = {app_id.split("/")[1] for app_id in written.state.txns}
+    assert lives == {head.life, world.head().life}
+    assert len(world.values("out")) == 2
+
+
+def commit_undone(world: World, producer: Producer) -> None:
+    """Decide a transaction with a message, and publish nothing of it."""
     producer.begin_transaction()
     producer.produce("out", b"1")
     world.store.add(Rule("create", "topics/*_delta_log/*", Fault.error_before(), None))
     with pytest.raises(KafkaException):
         producer.commit_transaction(0.3)
     world.store.clear()
-    assert maintenance.round()["transactions published"] == 1
-    assert not maintenance.round()["transactions published"]
-    assert len(world.values("out")) == before + after + 1
 
 
 def commit(producer: Producer, transactions: int) -> None:

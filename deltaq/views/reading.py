@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 
 import pyarrow as pa
 
@@ -20,6 +21,9 @@ from deltaq.views.inputs import CUT_TIMEOUT_S, Inputs
 from deltaq.views.program import ViewProgram, compiled, ticks_topic, view_topic
 from deltaq.views.tables import ViewTopics
 from deltaq.views.ticks import InputCut, Tick, ViewOffsets, last_tick, tick_at
+
+_compiled = lru_cache(maxsize=16)(compiled)
+"""The programs of the last ticks that were read: most are the same from tick to tick."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,4 +204,4 @@ def program_of(
     if said is None or not said.queries:
         raise InvalidConfig(f"the SQL of tick {tick.number} of {group!r} is not kept", key=group)
     calls = matched(group, said.functions, functions)
-    return compiled(group, said.queries, calls, said.declared)
+    return _compiled(group, said.queries, calls, said.declared)

@@ -28,7 +28,7 @@ class SerializingLoopProducer(LoopProducer):
     _serializes: ClassVar[bool] = True
 
 
-class _DeserializingConsumer(StepwiseConsumer):
+class _StepwiseDeserializingConsumer(StepwiseConsumer):
     """A consumer that takes handles with deserializers, and remembers these by topic."""
 
     _deserializes: ClassVar[bool] = True
@@ -115,8 +115,8 @@ class AsyncDeserializingConsumer(AIOConsumer[K, V]):
     call includes them.
     """
 
-    _client: ClassVar[type[StepwiseConsumer]] = _DeserializingConsumer
-    _consumer: _DeserializingConsumer
+    _client: ClassVar[type[StepwiseConsumer]] = _StepwiseDeserializingConsumer
+    _consumer: _StepwiseDeserializingConsumer
 
     def __init__(self, conf: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
         rest, others, key, value = take_functions(conf, keywords, "deserializer", asynchronous=True)

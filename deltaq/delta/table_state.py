@@ -96,7 +96,7 @@ class TableState:
 
     def after(self, entry: Entry) -> TableState:
         """The state after a checked entry."""
-        change = _Change(self)
+        change = _TableChange(self)
         for action in entry.actions:
             change.apply(action, entry.version)
             if isinstance(action, Txn):
@@ -106,13 +106,13 @@ class TableState:
 
 def restored_state(version: int, actions: Iterable[Action]) -> TableState:
     """The state that the actions of the checkpoint of `version` describe. Raises Incompatible."""
-    change = _Change(TableState())
+    change = _TableChange(TableState())
     for action in actions:
         change.apply(action, version)
     return change.state(version, None, version)
 
 
-class _Change:
+class _TableChange:
     """The state after some actions, while they are applied."""
 
     def __init__(self, before: TableState) -> None:

@@ -41,7 +41,7 @@ NOTHING_EXPIRES_MS = 0
 
 
 @dataclass(frozen=True, slots=True)
-class _Comparison:
+class _ClockComparison:
     """How far the wall clock was ahead of the store's clock at wall-clock time `wall_ms` and uptime
     `uptime_s`.
     """
@@ -69,7 +69,9 @@ class _Comparison:
 
 # Shared by all maintenance of a process: a root with a thousand topics needs one comparison, not a
 # thousand.
-_COMPARISONS: WeakKeyDictionary[Store, WeakKeyDictionary[Clock, _Comparison]] = WeakKeyDictionary()
+_COMPARISONS: WeakKeyDictionary[Store, WeakKeyDictionary[Clock, _ClockComparison]] = (
+    WeakKeyDictionary()
+)
 
 
 def compare_clocks(store: Store, clock: Clock) -> None:
@@ -113,7 +115,7 @@ def clock_fault(store: Store, clock: Clock) -> str | None:
     )
 
 
-def _comparison_of(store: Store, clock: Clock) -> _Comparison | None:
+def _comparison_of(store: Store, clock: Clock) -> _ClockComparison | None:
     comparisons = _COMPARISONS.get(store)
     return None if comparisons is None else comparisons.get(clock)
 
@@ -130,7 +132,7 @@ def _now(clock: Clock) -> tuple[int, float]:
     return wall_ms, uptime_s
 
 
-def _compared(store: Store, clock: Clock) -> _Comparison:
+def _compared(store: Store, clock: Clock) -> _ClockComparison:
     key = clock_key()
     from_ms = clock.time_ms()
     store.put(key, b"")
@@ -141,4 +143,4 @@ def _compared(store: Store, clock: Clock) -> _Comparison:
     # The object was written at some time between `from_ms` and `until_ms`: within that span the
     # clocks agree.
     ahead_ms = max(0, from_ms - found[0]) or min(0, until_ms - found[0])
-    return _Comparison(ahead_ms, until_ms, uptime_s)
+    return _ClockComparison(ahead_ms, until_ms, uptime_s)

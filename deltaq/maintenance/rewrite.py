@@ -62,7 +62,7 @@ KNOWN_AT_ONCE = 32
 """Number of small files whose cached rows are joined in one step of one or two milliseconds."""
 
 
-class _TooLarge(Exception):
+class _RewriteTooLarge(Exception):
     """The records of one new file take too much memory and must be divided among two."""
 
 
@@ -136,7 +136,7 @@ class Rewriter:
                 ranges = todo.pop()
                 try:
                     uploaded.append((yield from self._write(plan, ranges, keep, clean, as_of)))
-                except _TooLarge:
+                except _RewriteTooLarge:
                     todo += reversed(halved(plan.inputs, ranges))
             self._catch_up()
             before = yield from self._prepare(inputs, uploaded)
@@ -251,7 +251,7 @@ class Rewriter:
                 size += kept.nbytes
             # This can happen when records decode to far more memory than was known of their files.
             if size > self.bytes_max and len(halved(plan.inputs, ranges)) > 1:
-                raise _TooLarge
+                raise _RewriteTooLarge
             yield
         return rows
 

@@ -48,7 +48,7 @@ class _Type:
 
 
 @dataclass(frozen=True, slots=True)
-class _Cost:
+class _ValueCost:
     """What a value of a type costs. `least` is its smallest number of bytes, `free` the largest
     number of values in it that take none, apart from those in items of arrays and maps;
     `free_items` is the largest `free` of an item, and None for items of no bytes.
@@ -68,7 +68,7 @@ class Bounds:
 
     root: _Type
     is_recursive: bool
-    cost: _Cost
+    cost: _ValueCost
     has_limits: bool
     """There are unions, enums or decimals, which `check_payload` checks, too."""
 
@@ -160,15 +160,15 @@ class _Costs:
     """The costs of types, each worked out once."""
 
     def __init__(self) -> None:
-        self._known: dict[int, _Cost | None] = {}
+        self._known: dict[int, _ValueCost | None] = {}
         self.is_recursive = False
 
-    def of(self, kind: _Type) -> _Cost:
+    def of(self, kind: _Type) -> _ValueCost:
         if id(kind) in self._known:
             known = self._known[id(kind)]
             if known is None:
                 self.is_recursive = True
-            return known or _Cost()
+            return known or _ValueCost()
         self._known[id(kind)] = None
         found = self._known[id(kind)] = self._worked_out(kind)
         kind.is_free = not found.least
@@ -176,7 +176,7 @@ class _Costs:
             raise ValueError(f"its types are nested more than {VALUE_DEPTH_MAX} levels deep")
         return found
 
-    def _worked_out(self, kind: _Type) -> _Cost:
+    def _worked_out(self, kind: _Type) -> _ValueCost:
         parts = [self.of(part) for part in kind.parts]
         depth = max((part.depth for part in parts), default=0)
         items = [part.free_items for part in parts]
@@ -185,17 +185,19 @@ class _Costs:
         )
         match kind.kind:
             case _k if _k in (_SIZED, _DECIMAL) and kind.size != _VARIABLE:
-                return _Cost(0, kind.size, 0 if kind.size else 1)
+                return _ValueCost(0, kind.size, 0 if kind.size else 1)
             case _k if _k == _RECORD:
                 least, free = sum(part.least for part in parts), sum(part.free for part in parts)
-                return _Cost(depth + 1, least, free + (not least), free_items)
+                return _ValueCost(depth + 1, least, free + (not least), free_items)
             case _k if _k == _UNION:
-                return _Cost(depth, 1, max((part.free for part in parts), default=0), free_items)
+                return _ValueCost(
+                    depth, 1, max((part.free for part in parts), default=0), free_items
+                )
             case _k if _k in (_ARRAY, _MAP):
                 is_free = kind.kind == _ARRAY and not parts[0].least
                 most = None if is_free or free_items is None else max(free_items, parts[0].free)
-                return _Cost(depth + 1, 1, 0, most)
-        return _Cost()
+                return _ValueCost(depth + 1, 1, 0, most)
+        return _ValueCost()
 
 
 def check_payload(data: bytes, bounds: Bounds, reader_free: int = 0) -> None:
@@ -239,7 +241,7 @@ def check_payload(data: bytes, bounds: Bounds, reader_free: int = 0) -> None:
                 raise OutOfBounds(
                     f"byte {payload.position}: more than {FREE_VALUES_MAX} values take no bytes"
                 )
-    except _Ended:
+    except _DataEnded:
         return
 
 
@@ -247,13 +249,13 @@ class TooManyValues(OutOfBounds):
     """A payload takes too long to walk through."""
 
 
-class _Ended(Exception):
+class _DataEnded(Exception):
     """The payload has no more bytes."""
 
 
 class _Payload:
-    """The bytes of a payload, of which each method passes over some. Raises OutOfBounds, and _Ended
-    at the end.
+    """The bytes of a payload, of which each method passes over some. Raises OutOfBounds, and
+    _DataEnded at the end.
     """
 
     __slots__ = ("_data", "position")
@@ -279,7 +281,7 @@ class _Payload:
     def skip(self, count: int) -> None:
         self.position += count
         if self.position > len(self._data):
-            raise _Ended
+            raise _DataEnded
 
     def number(self) -> int:
         data, start, number = self._data, self.position, 0
@@ -294,7 +296,7 @@ class _Payload:
                 number &= _MASK
                 return (number >> 1) ^ -(number & 1)
         if len(data) - start < _VARINT_BYTES_MAX:
-            raise _Ended
+            raise _DataEnded
         raise OutOfBounds(f"byte {start}: a number has more than {_VARINT_BYTES_MAX} bytes")
 
     def choice(self, count: int, what: str, choice: str) -> int:

@@ -46,7 +46,7 @@ _FLAGS = re.compile(r"\(\?[^:]")
 
 
 @dataclass(frozen=True, slots=True)
-class _Form:
+class _PatternForm:
     """The work of an expression. `power`: its steps grow at most with this power of the length of
     the text. `choices` is the product of what repetitions with a bound allow. `is_nested`: a loop
     goes over a part that can match in more than one way. `size` is that of the automaton of RE2,
@@ -145,7 +145,7 @@ def is_quick(pattern: str) -> bool:
 
 
 @lru_cache(maxsize=1000)
-def _form(pattern: str) -> _Form:
+def _form(pattern: str) -> _PatternForm:
     choices, is_nested = 1, False
     # The loops, each with whether it can end at one place only, because it does not match what
     # has to follow.
@@ -195,7 +195,7 @@ def _form(pattern: str) -> _Form:
             repeated = _CLASS_SIZE if text[0] in "\\[" else 1
             sizes[-1] += repeated
         closed, before = False, part
-    return _Form(
+    return _PatternForm(
         _power(ends) + (not is_anchored),
         choices,
         is_nested,

@@ -53,7 +53,7 @@ def role_policies(
         raise ValueError(
             f"{root}: policies give {found[0]!r} a meaning of its own; use a prefix without it"
         )
-    place = _Root(bucket, prefix, dialect, _partition(region))
+    place = _BucketRoot(bucket, prefix, dialect, _partition(region))
     every: list[Document] = [
         place.allow_list(),
         place.allow("ReadRoot", _READ, "*"),
@@ -144,7 +144,7 @@ def same_policy(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 @dataclass(frozen=True)
-class _Root:
+class _BucketRoot:
     bucket: str
     prefix: str
     dialect: Dialect

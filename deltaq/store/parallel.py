@@ -41,7 +41,7 @@ def in_parallel(
     """
     if len(items) <= 1 and timeout_s is None:
         return [work(item) for item in items]
-    job = _Job(clock, work, items)
+    job = _ParallelJob(clock, work, items)
     threads: list[Thread] = []
     try:
         _start(clock, job.run, min(REQUESTS_MAX, len(items)), threads)
@@ -93,7 +93,7 @@ def delete_all(store: Store, clock: Clock, keys: Sequence[str]) -> None:
     in_parallel_if_remote(store, clock, store.delete, keys)
 
 
-class _Job(Generic[T, R]):
+class _ParallelJob(Generic[T, R]):
     def __init__(self, clock: Clock, work: Callable[[T], R], items: Sequence[T]) -> None:
         self._clock = clock
         self._work = work

@@ -58,7 +58,7 @@ def check_workbook(file: BinaryIO) -> None:
         for part in archive.infolist():
             with archive.open(part) as content:
                 try:
-                    _Part().read(content)
+                    _WorkbookPart().read(content)
                 except expat.ExpatError as error:
                     if part.filename.lower().endswith(_XML):
                         raise ValueError(f"{part.filename}: {error}") from None
@@ -93,7 +93,7 @@ class _BeyondLimitError(Exception):
     """What a part has too much of."""
 
 
-class _Part:
+class _WorkbookPart:
     """Counts what a part of a workbook has. A row or a shared text is an item: its memory is
     released after it.
     """

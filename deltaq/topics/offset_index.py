@@ -24,7 +24,7 @@ T = TypeVar("T")
 _BASE = attrgetter("base_offset")
 
 
-class _Part(list[T]):
+class _OffsetPart(list[T]):
     """A list that one owner may change; for all others it is constant."""
 
     __slots__ = ("owner",)
@@ -42,7 +42,7 @@ class OffsetIndex:
     def __init__(self) -> None:
         self.files: PersistentMap[DataFile] = PersistentMap()
         # By partition: chunks of batches, none of them empty.
-        self._runs: dict[int, _Part[_Part[Batch]]] = {}
+        self._runs: dict[int, _OffsetPart[_OffsetPart[Batch]]] = {}
         self._owner = object()
 
     def copy(self) -> OffsetIndex:
@@ -64,7 +64,7 @@ class OffsetIndex:
             if not run or (
                 at == len(run) - 1 and len(run[at]) >= CHUNK_BATCHES and _is_after(batch, run[at])
             ):
-                run.append(_Part([batch], self._owner))
+                run.append(_OffsetPart([batch], self._owner))
                 continue
             chunk = self._chunk(run, at)
             if _is_after(batch, chunk):
@@ -74,8 +74,8 @@ class OffsetIndex:
             if len(chunk) > CHUNK_BATCHES:
                 half = len(chunk) // 2
                 run[at : at + 1] = [
-                    _Part(chunk[:half], self._owner),
-                    _Part(chunk[half:], self._owner),
+                    _OffsetPart(chunk[:half], self._owner),
+                    _OffsetPart(chunk[half:], self._owner),
                 ]
 
     def remove(self, paths: Iterable[str]) -> None:
@@ -91,7 +91,11 @@ class OffsetIndex:
             self._remove(self._run(partition), min(offsets), max(offsets), gone.keys())
 
     def _remove(
-        self, run: _Part[_Part[Batch]], first_base: int, last_base: int, gone: Iterable[str]
+        self,
+        run: _OffsetPart[_OffsetPart[Batch]],
+        first_base: int,
+        last_base: int,
+        gone: Iterable[str],
     ) -> None:
         """Remove the batches of the files `gone`, all of them within these base offsets."""
         # Only their range of batches: a scan of all would make a merge cost as much as the topic is
@@ -106,11 +110,11 @@ class OffsetIndex:
             left = [batch for batch in chunk[first:end] if batch.path not in gone]
             if len(left) < end - first:
                 self._chunk(run, at)[first:end] = left
-        kept: list[_Part[Batch]] = []
+        kept: list[_OffsetPart[Batch]] = []
         for chunk in run[low:high]:
             if kept and chunk and len(kept[-1]) + len(chunk) <= CHUNK_BATCHES // 2:
                 # Chunks that rewrites have emptied become one.
-                kept[-1] = _Part([*kept[-1], *chunk], self._owner)
+                kept[-1] = _OffsetPart([*kept[-1], *chunk], self._owner)
             elif chunk:
                 kept.append(chunk)
         run[low:high] = kept
@@ -142,30 +146,30 @@ class OffsetIndex:
         first = max(0, bisect_right(run[at], offset, key=_BASE) - 1)
         return chain(islice(run[at], first, None), chain.from_iterable(islice(run, at + 1, None)))
 
-    def _run(self, partition: int) -> _Part[_Part[Batch]]:
+    def _run(self, partition: int) -> _OffsetPart[_OffsetPart[Batch]]:
         """The chunks of a partition, to be changed."""
         run = self._runs.get(partition)
         if run is None or run.owner is not self._owner:
-            run = self._runs[partition] = _Part(run or (), self._owner)
+            run = self._runs[partition] = _OffsetPart(run or (), self._owner)
         return run
 
-    def _chunk(self, run: _Part[_Part[Batch]], at: int) -> _Part[Batch]:
+    def _chunk(self, run: _OffsetPart[_OffsetPart[Batch]], at: int) -> _OffsetPart[Batch]:
         """A chunk of a run, to be changed."""
         if run[at].owner is not self._owner:
-            run[at] = _Part(run[at], self._owner)
+            run[at] = _OffsetPart(run[at], self._owner)
         return run[at]
 
 
-def _first_base(chunk: _Part[Batch]) -> int:
+def _first_base(chunk: _OffsetPart[Batch]) -> int:
     return chunk[0].base_offset
 
 
-def _chunk_at(run: _Part[_Part[Batch]], offset: int) -> int:
+def _chunk_at(run: _OffsetPart[_OffsetPart[Batch]], offset: int) -> int:
     """The last chunk that begins at or before `offset`; -1 if none does."""
     if run and run[-1][0].base_offset <= offset:
         return len(run) - 1  # where most files are added and most readers are
     return bisect_right(run, offset, key=_first_base) - 1
 
 
-def _is_after(batch: Batch, chunk: _Part[Batch]) -> bool:
+def _is_after(batch: Batch, chunk: _OffsetPart[Batch]) -> bool:
     return chunk[-1].base_offset < batch.base_offset

@@ -67,7 +67,7 @@ def incompatibilities(reader: avro.schema.Schema, writer: avro.schema.Schema) ->
 
 
 def _incompatibilities(reader: avro.schema.Schema, writer: avro.schema.Schema) -> list[str]:
-    comparison = _Comparison()
+    comparison = _AvroComparison()
     found = comparison.of(reader, writer)
     if found.compatibility is _COMPATIBLE:
         return [
@@ -105,7 +105,7 @@ class _Checker(avro.compatibility.ReaderWriterCompatibilityChecker):
         return super().calculate_compatibility(reader, writer, location)
 
 
-class _Comparison:
+class _AvroComparison:
     """A comparison of two schemas. It compares each pair of their parts once: the same named type
     may stand in many places, and in itself.
     """

@@ -99,12 +99,12 @@ class _Unjudged(Exception):
 def incompatibilities(reader: ComparedSchema, writer: ComparedSchema) -> list[str]:
     """Why values of the writer's schema may not conform to the reader's; empty if they do."""
     try:
-        return _Comparison().uncovered(reader, [writer], "#")
+        return _JsonComparison().uncovered(reader, [writer], "#")
     except (_Unjudged, RecursionError) as error:
         return [str(error) or "the schemas are nested too deeply to be compared"]
 
 
-class _Comparison:
+class _JsonComparison:
     """A comparison of two documents."""
 
     def __init__(self) -> None:

@@ -32,7 +32,7 @@ def incompatibilities(reader: Any, writer: Any) -> list[str]:
     """Why messages of the writer's file cannot be read with the reader's. Both are
     FileDescriptors.
     """
-    comparison = _Comparison()
+    comparison = _ProtobufComparison()
     found = []
     if reader.package != writer.package:
         found.append(
@@ -59,7 +59,7 @@ def _local_name(message: Any) -> str:
     return str(message.full_name).removeprefix(f"{package}." if package else "")
 
 
-class _Comparison:
+class _ProtobufComparison:
     """A comparison of two files. A message is compared once: recursive ones end."""
 
     def __init__(self) -> None:

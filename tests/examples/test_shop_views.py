@@ -17,9 +17,9 @@ from deltaq import Producer
 from deltaq.store import forget_memory_store
 from deltaq.views import Views
 from deltaq.views.modes import Mode
-from deltaq.views.runner import GroupRunner
 from examples.shop.layout import PRODUCTS, PURCHASES, Product, create_topics
 from examples.shop.sales import Habits, products, sales
+from tests.doubles.views import runner
 from tests.examples.shop_oracle import (
     OracleMessage,
     Sums,
@@ -76,14 +76,7 @@ def test_each_tick_of_the_views_equals_plain_python(mode: Mode):
     catalog = {product.product_id: product for product in products(OPENED)}
     known: dict[str, Product] = {}
     views = Views.from_folder(FOLDER, ROOT, group="shop")
-    with GroupRunner(
-        views.program,
-        tuple(views._queries.values()),
-        views._store,
-        views._clock,
-        modes=dict.fromkeys(views._modes, mode),
-        moves_with_retention=False,
-    ) as running:
+    with runner(views, modes=dict.fromkeys(views._modes, mode)) as running:
         running.tick()
         for number, end in enumerate((40, 80, len(MESSAGES))):
             produce(MESSAGES[40 * number : end])

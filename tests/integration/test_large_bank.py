@@ -18,8 +18,8 @@ import pytest
 
 from deltaq import Producer, Topic
 from deltaq.views import Tick, ViewChange, Views
-from deltaq.views.runner import GroupRunner
 from tests.depth import depth
+from tests.doubles.views import runner
 
 ACCOUNTS, SECONDS, LATE_S = 10, 60, 10
 COLUMNS = pa.schema([(name, pa.int64()) for name in ("id", "source", "target", "second", "amount")])
@@ -145,24 +145,15 @@ def test_the_views_of_a_bank_are_right_at_each_tick(tmp_path: Path, count: int, 
     for name, sql in SQL.items():
         views.view(name, sql, mode="incremental")
     followed = Followed(views, transactions(count))
-    queries = tuple(views._queries.values())
-    store, clock = views._store, views._clock
     with (
         Producer({"bootstrap.servers": str(tmp_path)}) as producer,
-        GroupRunner(
-            views.program,
-            queries,
-            store,
-            clock,
-            modes=views._modes,
-            moves_with_retention=False,
-        ) as runner,
+        runner(views) as running,
     ):
         for start in range(0, count, rows):
             part = {name: column[start : start + rows] for name, column in followed.came.items()}
             producer.produce_arrow("transactions", pa.table(part, COLUMNS))
             producer.flush()
-            tick = runner.tick()
+            tick = running.tick()
             assert tick is not None
             followed.check(tick)
     assert followed.end == count

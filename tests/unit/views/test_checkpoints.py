@@ -23,8 +23,8 @@ from deltaq.views.checkpoints import CHECKPOINT_S, checkpoint_of
 from deltaq.views.engine import StateLimits, engine
 from deltaq.views.modes import Mode
 from deltaq.views.program import ticks_topic
-from deltaq.views.runner import GroupRunner
 from deltaq.views.runs import RunFolder
+from tests.doubles.views import runner
 
 ROOT = "memory://checkpoints"
 ORDERS = pa.schema([("id", pa.int64()), ("item", pa.string()), ("amount", pa.int64())])
@@ -174,14 +174,14 @@ def test_what_was_published_after_the_checkpoint_is_made_up_for(
     shop: Shop, ranges: list[tuple[str, dict[int, tuple[int, int]]]]
 ):
     at_checkpoint = views().read().offsets["orders"]
-    with runner() as killed:
+    with runner(views()) as killed:
         for item in ("plum", "lime", "kiwi"):
             shop.order(item, item)
             shop.price(**{item: 7})
             killed.tick()
         killed._checkpoints.save = lambda *_: None  # type: ignore[method-assign]
     ranges.clear()
-    with runner() as successor:
+    with runner(views()) as successor:
         assert successor.tick() is None
         shop.order("fig")
         assert successor.tick() is not None
@@ -189,18 +189,6 @@ def test_what_was_published_after_the_checkpoint_is_made_up_for(
     assert min(starts) >= min(at_checkpoint.values())
     assert read(views()) == shop.expected()
     assert views().check() == []
-
-
-def runner(found: Views | None = None) -> GroupRunner:
-    found = found or views()
-    return GroupRunner(
-        found.program,
-        tuple(found._queries.values()),
-        found._store,
-        found._clock,
-        modes=found._modes,
-        moves_with_retention=False,
-    )
 
 
 def stored(store: Store) -> set[str]:
@@ -223,7 +211,7 @@ def test_a_checkpoint_uploads_new_runs_only_and_removes_what_it_does_not_name(
 
 def test_a_runner_that_was_replaced_removes_nothing(shop: Shop, store: Store):
     shop.order("plum")
-    with runner() as replaced:
+    with runner(views()) as replaced:
         replaced.tick()
         shop.order("plum")
         views().run(until="now")
@@ -279,7 +267,7 @@ def test_runs_of_a_checkpoint_are_not_written_again(shop: Shop, store: Store, wr
 
 def test_nothing_is_written_without_a_tick_or_after_an_error(shop: Shop, written: list[str]):
     views().run(until="now")
-    failing = runner().__enter__()
+    failing = runner(views()).__enter__()
     shop.order("plum")
     failing.tick()
     failing.__exit__(RuntimeError)
@@ -289,7 +277,7 @@ def test_nothing_is_written_without_a_tick_or_after_an_error(shop: Shop, written
 def test_a_checkpoint_is_of_an_earlier_tick_of_the_same_program(shop: Shop):
     shop.order("plum")
     views().run(until="now")
-    with runner() as running:
+    with runner(views()) as running:
         last, found = running.last, running._checkpoints
         assert last is not None
         assert found.last(last) is not None

@@ -17,7 +17,7 @@ from deltaq.store import forget_memory_store
 from deltaq.views import Views
 from deltaq.views.functions import FunctionSignature, named_failure, view_function
 from deltaq.views.modes import Mode
-from deltaq.views.runner import GroupRunner
+from tests.doubles.views import runner
 
 ROOT = "memory://view-functions"
 WORDS = pa.schema([("k", pa.int64()), ("word", pa.string()), ("n", pa.int64())])
@@ -48,17 +48,6 @@ def write(*rows: tuple[int, str | None, int | None]) -> None:
     with Producer(bootstrap_servers=ROOT) as producer:
         for row in rows:
             producer.produce("words", dict(zip(WORDS.names, row, strict=True)))
-
-
-def runner(views: Views) -> GroupRunner:
-    return GroupRunner(
-        views.program,
-        tuple(views._queries.values()),
-        views._store,
-        views._clock,
-        modes=views._modes,
-        moves_with_retention=False,
-    )
 
 
 def scored(call: Callable[..., Any] = score, mode: Mode = "auto", name: str = "score") -> Views:

@@ -15,6 +15,7 @@ from deltaq.testing import ManualClock
 from deltaq.views import Views
 from deltaq.views.health import ViewsHealth
 from deltaq.views.runner import GroupRunner
+from tests.doubles.views import runner
 
 ROOT = "memory://view-health"
 
@@ -40,18 +41,6 @@ def group(clock: ManualClock) -> Views:
     return views
 
 
-def runner(views: Views) -> GroupRunner:
-    return GroupRunner(
-        views.program,
-        tuple(views._queries.values()),
-        views._store,
-        views._clock,
-        modes=views._modes,
-        moves_with_retention=False,
-        progress=views._progress,
-    )
-
-
 def test_a_group_that_has_not_run_here_knows_nothing():
     views = group(ManualClock())
     assert views.health() == ViewsHealth("g", None, {}, {}, {})
@@ -64,7 +53,7 @@ def test_a_runner_knows_how_far_it_is_and_how_views_are_evaluated(
     clock = ManualClock()
     views = group(clock)
     numbers(1, 2, 3)
-    with runner(views) as running:
+    with runner(views, progress=views._progress) as running:
         running.tick()
         found = views.health()
         assert (found.behind_s, found.lag) == (0.0, {"numbers": 0})
@@ -108,7 +97,7 @@ def test_a_first_tick_that_has_not_come_lags_by_all_records(monkeypatch: pytest.
 
 def test_a_tick_says_which_views_it_has_evaluated_by_rules():
     views = group(ManualClock())
-    with runner(views) as running:
+    with runner(views, progress=views._progress) as running:
         numbers(1)
         first = running.tick()
         numbers(2)

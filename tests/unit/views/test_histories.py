@@ -19,8 +19,8 @@ from deltaq import Producer, Topic
 from deltaq.store import MemoryStore
 from deltaq.views import Views
 from deltaq.views.modes import Mode
-from deltaq.views.runner import GroupRunner
 from tests.depth import depth
+from tests.doubles.views import runner
 
 EVENTS = pa.schema([("k", pa.int64()), ("s", pa.string()), ("n", pa.int64()), ("x", pa.float64())])
 PEOPLE = pa.schema([("id", pa.int64()), ("city", pa.string())])
@@ -128,7 +128,6 @@ def test_each_tick_equals_the_batch_over_its_cut(chosen, history):
     living: dict[int, str] = {}
     expected = {}
     views, running = some_shapes(store, chosen), None
-    queries = tuple(views._queries.values())
     for new_events, new_people, is_new in history:
         with Producer(conf, store=store) as producer:
             for row in new_events:
@@ -144,14 +143,7 @@ def test_each_tick_equals_the_batch_over_its_cut(chosen, history):
         if running is None or is_new:
             if running is not None:
                 running.__exit__()
-            running = GroupRunner(
-                views.program,
-                queries,
-                store,
-                views._clock,
-                modes=views._modes,
-                moves_with_retention=False,
-            ).__enter__()
+            running = runner(views).__enter__()
         running.tick()
         assert running.last is not None
         expected[running.last.number] = batch(views, rows, living)

@@ -14,7 +14,7 @@ from deltaq.errors import InvalidConfig
 from deltaq.store import forget_memory_store
 from deltaq.views import Selection, Views, source
 from deltaq.views.modes import Mode
-from deltaq.views.runner import GroupRunner
+from tests.doubles.views import runner
 
 ROOT = "memory://view-operators"
 PAIRS = pa.schema([("k", pa.int64()), ("n", pa.int64())])
@@ -92,15 +92,7 @@ def test_each_operator_has_the_rows_that_its_name_says(mode: Mode):
     for name, (rows, _) in SHAPES.items():
         views.view(name, rows.sql, mode=mode)
     there: dict[str, Rows] = {"a": [], "b": []}
-    queries = tuple(views._queries.values())
-    with GroupRunner(
-        views.program,
-        queries,
-        views._store,
-        views._clock,
-        modes=views._modes,
-        moves_with_retention=False,
-    ) as running:
+    with runner(views) as running:
         for step in ({}, {"a": A, "b": B}, {"a": LATER}):
             with Producer(bootstrap_servers=ROOT) as producer:
                 for topic, new in step.items():

@@ -26,8 +26,8 @@ from deltaq.views.engine import engine
 from deltaq.views.listing import mermaid
 from deltaq.views.modes import Mode, ViewMode
 from deltaq.views.program import ViewQuery, compiled
-from deltaq.views.runner import GroupRunner
 from tests.depth import depth
+from tests.doubles.views import runner
 
 ROOT = "memory://view-times"
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -375,17 +375,6 @@ def recent(store: Store, clock: ManualClock, mode: Mode = "auto") -> Views:
 
 def a_clock() -> ManualClock:
     return ManualClock(start_ms=int(BEGIN.timestamp() * 1000), auto_advance=True)
-
-
-def runner(views: Views) -> GroupRunner:
-    return GroupRunner(
-        views.program,
-        tuple(views._queries.values()),
-        views._store,
-        views._clock,
-        modes=views._modes,
-        moves_with_retention=False,
-    )
 
 
 def keys(views: Views, tick: int | None = None) -> list[int]:

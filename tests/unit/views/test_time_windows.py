@@ -22,8 +22,8 @@ from deltaq import Producer, Topic
 from deltaq.store import MemoryStore
 from deltaq.views import Views
 from deltaq.views.modes import MODES, Mode
-from deltaq.views.runner import GroupRunner
 from tests.depth import depth
+from tests.doubles.views import runner
 
 BEGIN = datetime(2026, 1, 1, 12, tzinfo=UTC)
 CLICKS = pa.schema([("user", pa.string()), ("at_time", pa.timestamp("us", "UTC"))])
@@ -117,17 +117,6 @@ class Clicks:
             key = ["user", "begun"] if name == "sessions" else None
             views.view(name, guide_sql(name), key=key, mode=mode)
         return views
-
-
-def runner(views: Views) -> GroupRunner:
-    return GroupRunner(
-        views.program,
-        tuple(views._queries.values()),
-        views._store,
-        views._clock,
-        modes=views._modes,
-        moves_with_retention=False,
-    )
 
 
 def published(views: Views, name: str) -> Windows:

@@ -38,6 +38,7 @@ from deltaq.views.engine import ViewEngine
 from deltaq.views.holding import release
 from deltaq.views.runner import IDLE_S, GroupRunner
 from deltaq.views.ticks import Tick
+from tests.doubles.views import runner
 
 ROOT = "memory://views"
 TRANSFERS = pa.schema([("source", pa.int64()), ("target", pa.int64()), ("amount", pa.int64())])
@@ -66,12 +67,6 @@ def bank(**options: Any) -> Views:
     views.view("balance", "select account, c - d as b from credits join debits using (account)")
     views.view("total", "select sum(b) as total from balance")
     return views
-
-
-def runner(views: Views, **options: Any) -> GroupRunner:
-    given: dict[str, Any] = {"moves_with_retention": False, "modes": views._modes} | options
-    queries = tuple(views._queries.values())
-    return GroupRunner(views.program, queries, views._store, views._clock, **given)
 
 
 def rows(views: Views, name: str, at: int | None = None) -> list[tuple[Any, ...]]:

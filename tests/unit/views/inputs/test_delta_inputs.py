@@ -36,8 +36,9 @@ from deltaq.views.modes import MODES, Mode
 from deltaq.views.runner import GroupRunner
 from deltaq.views.ticks import tick_of
 from tests.depth import depth
+from tests.doubles.views import runner
 from tests.integration.engines.test_filtered_reads import _delta_of_duckdb
-from tests.unit.views.inputs.test_inputs import rows, running
+from tests.unit.views.inputs.test_inputs import rows
 
 Person: TypeAlias = "tuple[int, str | None]"
 
@@ -168,21 +169,21 @@ def test_each_tick_has_the_rows_of_one_version(tmp_path, mode, history, is_parti
     people: list[Any] = [(1, "u"), (2, "v/ =%"), (3, None)]
     write(path, *people, partition_by=["city"] if is_partitioned else None)
     views, seen = views_of(path, mode), {}
-    runner = running(views).__enter__()
+    running = runner(views).__enter__()
     try:
         for name, is_new in [("begin", False), *history]:
             people = STEPS[name](path, people) if name in STEPS else people
             if is_new:
-                runner.__exit__()
-                runner = running(views).__enter__()
-            runner.tick()
-            assert runner.last is not None
+                running.__exit__()
+                running = runner(views).__enter__()
+            running.tick()
+            assert running.last is not None
             version = DeltaTable(path).version()
-            assert runner.last.inputs["people"].ends == (version + 1,)
-            seen[runner.last.number] = people
+            assert running.last.inputs["people"].ends == (version + 1,)
+            seen[running.last.number] = people
             assert views.check() == []
     finally:
-        runner.__exit__()
+        running.__exit__()
     for number, then in seen.items():
         check_rows(views, then, number)
 
@@ -223,12 +224,12 @@ def test_rows_that_are_appended_are_read_alone(
     path = tmp_path / "people"
     write(path, (1, "u"))
     views = views_of(path, mode)
-    with running(views) as runner, monkeypatch.context() as patch:
-        runner.tick()
+    with runner(views) as running, monkeypatch.context() as patch:
+        running.tick()
         patch.setattr(DeltaVersion, "rows", Mock(side_effect=AssertionError))
         write(path, (2, "u"), (2, "u"))
         write(path, (3, None))
-        runner.tick()
+        running.tick()
     check_rows(views, [(1, "u"), (2, "u"), (2, "u"), (3, None)])
 
 
@@ -289,16 +290,16 @@ def test_values_of_all_types_are_read_whole_and_appended(
             row["wall"] = None if wall is None else str(wall)
         return sorted(everything, key=repr)
 
-    with running(views) as runner:
-        runner.tick()
+    with runner(views) as running:
+        running.tick()
         assert found() == written(1)
         with monkeypatch.context() as patch:
             patch.setattr(DeltaVersion, "rows", Mock(side_effect=AssertionError))
             write_deltalake(path, typed_rows(2), mode="append")
-            runner.tick()
+            running.tick()
         assert found() == written(1, 2)
         write_deltalake(path, typed_rows(3), mode="overwrite")
-        runner.tick()
+        running.tick()
         assert found() == written(3)
     assert views.check() == []
 
@@ -314,20 +315,20 @@ def test_a_table_is_joined_with_a_topic(tmp_path: Path, monkeypatch: pytest.Monk
         "select city, count(*) as n from orders join People on person = id group by city",
         mode="incremental",
     )
-    with running(views) as runner:
+    with runner(views) as running:
         for person in (1, 1, 2):
             with Producer(bootstrap_servers=ROOT) as producer:
                 producer.produce("orders", {"person": person})
-        runner.tick()
+        running.tick()
         assert rows(views, "sold") == [("u", 2), ("v", 1)]
         DeltaTable(path).update(updates={"city": "'w'"}, predicate="id = 1")
-        runner.tick()
+        running.tick()
         assert rows(views, "sold") == [("v", 1), ("w", 2)]
         # A version that the runner has is not read again.
         monkeypatch.setattr(DeltaSource, "at", Mock(side_effect=AssertionError))
         with Producer(bootstrap_servers=ROOT) as producer:
             producer.produce("orders", {"person": 2})
-        runner.tick()
+        running.tick()
         monkeypatch.undo()
         assert rows(views, "sold") == [("v", 2), ("w", 2)]
     assert Views("g", ROOT).check() == []
@@ -345,12 +346,12 @@ def test_columns_that_a_table_gains_are_read(tmp_path: Path):
     views = Views("g", ROOT)
     views.input("people", delta=str(path))
     views.view("v", "select * from people", mode="incremental")
-    with running(views) as runner:
-        runner.tick()
+    with runner(views) as running:
+        running.tick()
         wider = pa.table({"id": [2], "city": ["v"], "age": [30]})
         write_deltalake(path, wider, mode="append", schema_mode="merge")
         # A runner keeps the columns that the views of its program had.
-        runner.tick()
+        running.tick()
     assert views.check() == []
     assert rows(views, "v") == [(1, "u", None), (2, "v", 30)]
     assert rows(views, "v", 1) == [(1, "u", None)]
@@ -364,15 +365,15 @@ def test_a_version_that_was_vacuumed_is_named(tmp_path: Path):
     path = tmp_path / "people"
     write(path, (1, "u"), (2, "v"))
     views = views_of(path)
-    with running(views) as runner:
-        runner.tick()
+    with runner(views) as running:
+        running.tick()
         DeltaTable(path).delete("id = 1")
         vacuum(path, [])
         with pytest.raises(KafkaException, match=r"version 0 .* VACUUM .* read a later tick") as e:
             views.check()
         assert e.value.error.code() == KafkaError.OFFSET_OUT_OF_RANGE
         # A runner needs the newest version only, also one that begins.
-        runner.tick()
+        running.tick()
     check_rows(views, [(2, "v")])
     write(path, (3, "v"))
     views.run(until="now")
@@ -388,15 +389,15 @@ def test_a_version_whose_entry_was_removed_is_named(tmp_path: Path):
     path = tmp_path / "people"
     write(path, (1, "u"))
     views = views_of(path)
-    with running(views) as runner:
-        runner.tick()
+    with runner(views) as running:
+        running.tick()
         write(path, (2, "v"))
         DeltaTable(path).create_checkpoint()
         (path / "_delta_log" / f"{0:020}.json").unlink()
         with pytest.raises(KafkaException, match=r"version 0 .* log clean-up") as error:
             views.check()
         assert error.value.error.code() == KafkaError.OFFSET_OUT_OF_RANGE
-        runner.tick()
+        running.tick()
     check_rows(views, [(1, "u"), (2, "v")])
     assert views.check() == []
 
@@ -490,8 +491,8 @@ def test_deletion_vectors_remove_rows(tmp_path: Path, mode: Mode):
         "readerFeatures": features,
         "writerFeatures": features,
     }
-    with running(views) as runner:
-        runner.tick()
+    with runner(views) as running:
+        running.tick()
         gone: list[int] = []
         before = add
         for number in (1, 3, 0):
@@ -501,7 +502,7 @@ def test_deletion_vectors_remove_rows(tmp_path: Path, mode: Mode):
             remove |= {"dataChange": True, "deletionVector": before.get("deletionVector")}
             forged(path, [{"protocol": protocol}, {"remove": remove}, {"add": after}])
             before = after
-            runner.tick()
+            running.tick()
             left = [
                 row
                 for at, row in enumerate([(1, "u"), (2, "u"), (3, "v"), (4, "v")])
@@ -514,13 +515,13 @@ def test_deletion_vectors_remove_rows(tmp_path: Path, mode: Mode):
         file = path / "more.parquet"
         pq.write_table(pa.table({"id": [9], "city": ["w"]}, SCHEMA), file)
         forged(path, [{"add": add | {"path": file.name, "size": file.stat().st_size}}])
-        runner.tick()
+        running.tick()
         check_rows(views, [(3, "v"), (9, "w")])
         assert views.check() == []
         # Without the feature, the file is there with all of its rows.
         remove["deletionVector"] = before["deletionVector"]
         forged(path, [{"protocol": actions(path, 0)["protocol"]}, {"remove": remove}, {"add": add}])
-        runner.tick()
+        running.tick()
     check_rows(views, [(1, "u"), (2, "u"), (3, "v"), (4, "v"), (9, "w")])
     assert views.check() == []
     views.run(until="now")
@@ -563,11 +564,11 @@ def test_column_mapping_names_columns(tmp_path: Path, protocol: tuple[int, int])
         ],
     )
     views = views_of(path)
-    with running(views) as runner:
-        runner.tick()
+    with runner(views) as running:
+        running.tick()
         check_rows(views, [(1, "u")])
         forged(path, [file(2, "v")])
-        runner.tick()
+        running.tick()
     check_rows(views, [(1, "u"), (2, "v")])
     assert by_duckdb(path) == [(1, "u"), (2, "v")]
     assert views.check() == []
@@ -651,10 +652,10 @@ def test_no_row_is_lost_if_a_dataset_names_files_in_another_way(
     write(path, (1, "u"), partition_by=["city"])
     views = views_of(path)
     monkeypatch.setattr(delta_tables, "unquote", str)
-    with running(views) as runner:
-        runner.tick()
+    with runner(views) as running:
+        running.tick()
         write(path, (2, "v w"))
-        runner.tick()
+        running.tick()
     check_rows(views, [(1, "u"), (2, "v w")])
     assert views.check() == []
 
@@ -663,13 +664,13 @@ def test_files_elsewhere_are_read(tmp_path: Path):
     path = tmp_path / "people"
     write(path, (1, "u"))
     views = views_of(path)
-    with running(views) as runner:
-        runner.tick()
+    with runner(views) as running:
+        running.tick()
         file = tmp_path / "more.parquet"
         pq.write_table(pa.table({"id": [9], "city": ["w"]}, SCHEMA), file)
         about = {"path": file.as_uri(), "size": file.stat().st_size, "stats": None}
         forged(path, [{"add": actions(path, 0)["add"] | about}])
-        runner.tick()
+        running.tick()
     check_rows(views, [(1, "u"), (9, "w")])
     assert views.check() == []
 
@@ -741,18 +742,18 @@ def test_a_runner_goes_on_from_a_checkpoint_if_its_version_is_there(
     people: list[Any] = [(1, "u"), (2, "v")]
     write(path, *people)
     views = views_of(path, "incremental")
-    with running(views) as runner:
-        runner.tick()
+    with runner(views) as running:
+        running.tick()
     found = resumed(monkeypatch)
     people = change(path, people)
-    with running(views) as runner:
-        runner.tick()
+    with runner(views) as running:
+        running.tick()
         assert found == [is_used]
         check_rows(views, people)
         people = append(path, people)
-        runner.tick()
+        running.tick()
         people = update_city(path, people)
-        runner.tick()
+        running.tick()
     check_rows(views, people)
     assert views.check() == []
 
@@ -767,12 +768,12 @@ def test_a_checkpoint_from_before_a_table_had_its_columns_is_not_used(
     views.input("people", delta=str(path))
     views.view("everyone", "select * from people", mode="full")
     views.view("sold", "select person, count(*) as n from orders group by 1", mode="incremental")
-    with running(views) as runner:
-        runner.tick()
+    with runner(views) as running:
+        running.tick()
     found = resumed(monkeypatch)
     gain_column(path, [])
-    with running(views) as runner:
-        runner.tick()
+    with runner(views) as running:
+        running.tick()
     assert found == [False]
     assert rows(views, "everyone") == [(1, "u", None), (30, "v", 30)]
     assert views.check() == []

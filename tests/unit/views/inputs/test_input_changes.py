@@ -18,7 +18,8 @@ from deltaq.schema_registry import Schema, SchemaRegistryClient
 from deltaq.store import forget_memory_store
 from deltaq.views import Views
 from deltaq.views.modes import MODES, Mode
-from tests.unit.views.inputs.test_inputs import ROOT, rows, running
+from tests.doubles.views import runner
+from tests.unit.views.inputs.test_inputs import ROOT, rows
 
 EVENTS = pa.schema([("k", pa.int32()), ("n", pa.int32())])
 OWN = "* exclude (_partition, _offset, _timestamp, _key, _headers)"
@@ -52,29 +53,29 @@ def whole(mode: Mode) -> Views:
 def test_views_gain_the_columns_that_a_typed_topic_gains(mode: Mode):
     Topic("events", EVENTS, bootstrap_servers=ROOT).create()
     views = whole(mode)
-    with running(views) as runner:
+    with runner(views) as running:
         write({"k": 1, "n": 1})
-        runner.tick()
+        running.tick()
         evolve(("k", pa.int32()), ("n", pa.int32()), ("s", pa.string()))
         # Before the next tick, the topics of the views do not have the column.
         assert views.check() == []
         assert views.read().sql("select s from events").to_pylist() == [{"s": None}]
         write({"k": 2, "n": 2, "s": "x"})
-        runner.tick()
+        running.tick()
         write({"k": 3, "n": 3, "s": "y"})
-        runner.tick()
+        running.tick()
         # Without a record that has it.
         evolve(("k", pa.int32()), ("n", pa.int32()), ("s", pa.string()), ("d", pa.float64()))
         write({"k": 4, "n": 4})
-        runner.tick()
+        running.tick()
     expected = [(1, 1, None, None), (2, 2, "x", None), (3, 3, "y", None), (4, 4, None, None)]
     for name in ("everything", "newest", "of_view"):
         assert rows(views, name) == expected
         assert rows(views, name, at=2) == expected[:2]
     assert views.check() == []
-    with running(whole(mode)) as runner:
+    with runner(whole(mode)) as running:
         write({"k": 5, "n": 5, "s": "z", "d": 0.5})
-        runner.tick()
+        running.tick()
     assert rows(views, "of_view")[-1] == (5, 5, "z", 0.5)
     assert views.check() == []
 
@@ -85,17 +86,17 @@ def test_a_runner_that_goes_on_from_a_checkpoint_publishes_new_columns():
     views = Views("g", ROOT)
     views.view("sums", "select k, sum(n) as s from others group by k", mode="incremental")
     views.view("everything", f"select {OWN} from events", mode="full")
-    with running(views) as runner:
+    with runner(views) as running:
         write({"k": 1, "n": 1})
         write({"k": 1, "n": 1}, topic="others")
-        runner.tick()
+        running.tick()
     evolve(("k", pa.int32()), ("n", pa.int32()), ("s", pa.string()))
-    with running(views) as runner:
+    with runner(views) as running:
         write({"k": 2, "n": 2, "s": "x"})
-        runner.tick()
+        running.tick()
         write({"k": 3, "n": 3, "s": "y"})
         write({"k": 1, "n": 2}, topic="others")
-        runner.tick()
+        running.tick()
     assert rows(views, "everything") == [(1, 1, None), (2, 2, "x"), (3, 3, "y")]
     assert rows(views, "sums") == [(1, 3)]
     assert views.check() == []
@@ -105,13 +106,13 @@ def test_a_runner_that_goes_on_from_a_checkpoint_publishes_new_columns():
 def test_views_have_the_wider_types_that_a_typed_topic_has(mode: Mode):
     Topic("events", EVENTS, bootstrap_servers=ROOT).create()
     views = whole(mode)
-    with running(views) as runner:
+    with runner(views) as running:
         write({"k": 1, "n": 1})
-        runner.tick()
+        running.tick()
         evolve(("k", pa.int32()), ("n", pa.int64()))
         assert views.check() == []
         write({"k": 2, "n": 2**40})
-        runner.tick()
+        running.tick()
     for name in ("everything", "newest", "of_view"):
         assert rows(views, name) == [(1, 1), (2, 2**40)]
     assert views.check() == []
@@ -135,13 +136,13 @@ def test_views_gain_the_columns_that_a_schema_of_the_registry_gains(mode: Mode):
     views = Views("g", ROOT)
     views.input("events", format="json_schema")
     views.view("everything", f"select {OWN} from events", mode=mode)
-    with running(views) as runner:
+    with runner(views) as running:
         write(before + b'{"k": 1, "n": 1}')
-        runner.tick()
+        running.tick()
         after = register(k="integer", n="integer", s="string")
         assert Views("g", ROOT).check() == []
         write(before + b'{"k": 2, "n": 2}', after + b'{"k": 3, "n": 3, "s": "x"}')
-        runner.tick()
+        running.tick()
     assert rows(views, "everything") == [(1, 1, None), (2, 2, None), (3, 3, "x")]
     assert rows(views, "everything", at=1) == [(1, 1, None)]
     assert Views("g", ROOT).check() == []
@@ -153,16 +154,16 @@ def test_partitions_of_a_declared_input_may_be_added(mode: Mode):
     views = Views("g", ROOT)
     views.input("events", "n INTEGER")
     views.view("v", "select sum(n) as s, count(*) as c from events", mode=mode)
-    with running(views) as runner:
+    with runner(views) as running:
         write(b'{"n": 1}')
-        runner.tick()
+        running.tick()
         with AdminClient(bootstrap_servers=ROOT) as admin:
             (grown,) = admin.create_partitions([NewPartitions("events", 3)]).values()
             grown.result()
         write(b'{"n": 2}', partition=2)
-        runner.tick()
-        assert runner.last is not None
-        assert runner.last.inputs["events"].ends == (1, 0, 1)
+        running.tick()
+        assert running.last is not None
+        assert running.last.inputs["events"].ends == (1, 0, 1)
     assert rows(views, "v") == [(3, 2)]
     assert views.check() == []
 
@@ -175,20 +176,20 @@ def test_a_topic_that_is_created_anew_stops_a_runner_at_work(is_declared: bool):
         views.input("events", "k INTEGER, n INTEGER")
     views.view("v", "select k, n from events")
     row = {"k": 1, "n": 1}
-    with running(views) as runner:
+    with runner(views) as running:
         write(json.dumps(row) if is_declared else row)
-        runner.tick()
+        running.tick()
         topic.delete()
         with pytest.raises(UnknownTopic, match="'events' does not exist"):
-            runner.tick()
+            running.tick()
         topic.create()
         reason = "'events' was deleted and created again: delete the group of views that reads it"
         for _ in range(2):
             with pytest.raises(UnknownTopic, match=reason):
-                runner.tick()
+                running.tick()
             # Also when it has as many records again.
             write(json.dumps(row) if is_declared else row)
-    with pytest.raises(UnknownTopic, match=reason), running(views) as later:
+    with pytest.raises(UnknownTopic, match=reason), runner(views) as later:
         later.tick()
     assert rows(views, "v") == [(1, 1)]
     with pytest.raises(KafkaException, match="what topic 'events' had at tick 1"):

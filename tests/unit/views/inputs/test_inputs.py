@@ -22,8 +22,8 @@ from deltaq.serde import ValueDeserializationError
 from deltaq.store import forget_memory_store
 from deltaq.views import Views
 from deltaq.views.modes import MODES, Mode
-from deltaq.views.runner import GroupRunner
 from deltaq.views.ticks import tick_of
+from tests.doubles.views import runner
 
 ROOT = "memory://inputs"
 COLUMNS = "account VARCHAR, amount DECIMAL(18,2), at TIMESTAMP"
@@ -53,17 +53,6 @@ def sums(mode: Mode = "auto", **options: Any) -> Views:
     return views
 
 
-def running(views: Views) -> GroupRunner:
-    return GroupRunner(
-        views.program,
-        tuple(views._queries.values()),
-        views._store,
-        views._clock,
-        modes=views._modes,
-        moves_with_retention=False,
-    )
-
-
 def rows(views: Views, name: str, at: int | None = None) -> list[tuple[Any, ...]]:
     found = views.read(at)[name].to_arrow().to_pylist()
     return sorted((tuple(row.values()) for row in found), key=repr)
@@ -79,13 +68,13 @@ def test_json_has_declared_columns(mode: Mode):
     expected: Counter[str] = Counter()
     totals = {}
     for tick in range(1, 4):
-        with running(views) as runner:  # a new one each time
+        with runner(views) as running:  # a new one each time
             for part in range(2):
                 for number in range(5):
                     account, cents = f"a{number % 3}", 101 * number + tick
                     write({"account": account, "amount": f"{cents / 100:.2f}", "other": [1]})
                     expected[account] += cents
-                published = runner.tick()
+                published = running.tick()
                 assert published is not None
                 assert published.number == 2 * tick - 1 + part
         totals[2 * tick] = dict(expected)
@@ -194,9 +183,9 @@ def test_records_that_are_skipped_are_named_in_the_log(caplog: pytest.LogCapture
     assert "\n" not in line
     assert rows(views, "sums") == [("a", Decimal(3))]
     # At each replay the same records count.
-    with running(views) as runner:
+    with runner(views) as running:
         write({"account": "b", "amount": 5})
-        runner.tick()
+        running.tick()
     assert rows(views, "sums") == [("a", Decimal(3)), ("b", Decimal(5))]
     assert Views("g", ROOT).check() == []
 
@@ -255,7 +244,7 @@ def test_keyed_topics_count_with_the_newest_value_and_null_deletes(mode: Mode):
     views.input("people", "city VARCHAR, age INTEGER", on_error="skip")
     views.view("cities", "select city, count(*) as n from people group by city", mode=mode)
     living: dict[str, Any] = {}
-    with running(views) as runner:
+    with runner(views) as running:
         for key, value in (
             ("ann", {"city": "u"}),
             ("bob", {"city": "u"}),
@@ -274,7 +263,7 @@ def test_keyed_topics_count_with_the_newest_value_and_null_deletes(mode: Mode):
                 living.pop(key, None)
             elif key != "cyd" or value["city"] != 7:
                 living[key] = value.get("city")
-            runner.tick()
+            running.tick()
             counted = Counter(living.values())
             assert dict(rows(views, "cities")) == counted
             assert views.check() == []

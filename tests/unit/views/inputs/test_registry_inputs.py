@@ -25,7 +25,8 @@ from deltaq.tools.registry_values import RegistryDecoder, RegistryEncoder
 from deltaq.views import Views
 from deltaq.views.declared import REGISTRY_TYPES, InputFormat
 from deltaq.views.modes import Mode
-from tests.unit.views.inputs.test_inputs import rows, running
+from tests.doubles.views import runner
+from tests.unit.views.inputs.test_inputs import rows
 
 ROOT = "memory://inputs"
 
@@ -107,16 +108,16 @@ def test_values_of_the_registry_have_columns(form: InputFormat, mode: Mode, colu
     number = register(first, REGISTRY_TYPES[form])
     write(number, *written)
     views = orders(form, columns, mode)
-    with running(views) as runner:
-        runner.tick()
+    with runner(views) as running:
+        running.tick()
         assert rows(views, "shops") == expected(written)
         # A later version of the schema gains a field while the runner is at work.
         more = [{"id": 7, "shop": "a", "n": 5}, {"id": 8, "shop": "c"}]
         number = register(later, REGISTRY_TYPES[form])
         write(number, *more)
-        runner.tick()
+        running.tick()
         write(number, {"id": 9, "shop": "a"})
-        runner.tick()
+        running.tick()
     everything = [*written, *more, {"id": 9, "shop": "a"}]
     assert rows(views, "shops") == expected(everything)
     assert rows(views, "shops", at=1) == expected(written)

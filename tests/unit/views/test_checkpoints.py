@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from deltaq import Producer, Topic
+from deltaq import AdminClient, Producer, Topic, TopicPartition
 from deltaq.errors import InvalidConfig
 from deltaq.names import topic_folder, view_state_folder
 from deltaq.store import MemoryStore, Store, forget_memory_store, open_store
@@ -189,6 +189,24 @@ def test_what_was_published_after_the_checkpoint_is_made_up_for(
     assert min(starts) >= min(at_checkpoint.values())
     assert read(views()) == shop.expected()
     assert views().check() == []
+
+
+def test_a_checkpoint_from_before_a_retraction_by_retention_is_not_used(shop: Shop):
+    """It has sums of records that are gone: they cannot be read any more to be taken away."""
+    with runner(views(), moves_with_retention=True) as first:
+        shop.order("plum", "lime")
+        first.tick()
+    topic = Topic("orders", bootstrap_servers=ROOT)
+    ends = topic.describe().next_offsets
+    before = [TopicPartition("orders", partition, end - 1) for partition, end in enumerate(ends)]
+    for deleted in AdminClient({"bootstrap.servers": ROOT}).delete_records(before).values():
+        deleted.result()
+    kept = set(topic.to_arrow()["id"].to_pylist())
+    assert 0 < len(kept) < len(shop.orders)
+    shop.orders = [row for row in shop.orders if row[0] in kept]
+    with runner(views(), moves_with_retention=True) as successor:
+        assert successor.tick() is not None
+    assert read(views()) == shop.expected()
 
 
 def stored(store: Store) -> set[str]:

@@ -86,7 +86,9 @@ DOORS: dict[str, tuple[str, ...]] = {
     ),
     "duckdb": ("deltaq/tools/duckdb_tables.py",),
     "numpy": ("deltaq/views/runs.py",),
-    "sqlglot": ("deltaq/views/planning.py", "deltaq/views/planning_time.py"),
+    "sqlglot": tuple(
+        f"deltaq/views/planning{part}.py" for part in ("", "_parts", "_sums", "_time")
+    ),
     "openpyxl": ("deltaq/tools/spreadsheets.py",),
     "polars": ("deltaq/tools/frames.py",),
     "opentelemetry": ("deltaq/telemetry.py",),

@@ -5,7 +5,7 @@ names its columns; what has no rule is refused with a reason, and such a view is
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from typing import TypeAlias
@@ -15,26 +15,32 @@ from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.qualify import qualify
 
 from deltaq.tools.duckdb_tables import quoted
+from deltaq.views.planning_parts import (
+    DIALECT,
+    TAKEN,
+    column_names,
+    conjuncts,
+    is_nested,
+    is_within_query,
+    join_kind,
+    name_of,
+    order_by,
+    outer_and_inner,
+    refuse,
+    refuse_comma,
+    replaced,
+    text_of,
+)
+from deltaq.views.planning_sums import (
+    aggregate_calls,
+    are_exact,
+    exact_sums,
+    has_aggregate,
+    is_of_values,
+)
 from deltaq.views.planning_time import TIME, is_time, reads_time, time_of, with_time
 from deltaq.views.rules import EqualSides, NoRule, Relation, RulePlan, Zset, union
 from deltaq.views.tick_clock import CLOCK, CLOCK_TIME
-
-_DIALECT = "duckdb"
-
-_SIGNED = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT"})
-
-_INTEGERS = (
-    _SIGNED
-    | {"HUGEINT", "BOOLEAN"}
-    | {f"U{kind}" for kind in ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")}
-)
-"""Types whose sums are exact in a HUGEINT."""
-
-_OF_VALUES = (exp.Min, exp.Max)
-"""Aggregates for which it does not matter how often a value is there."""
-
-_TAKEN = frozenset({"_w", "_n", "_l", "_r", "_nl", "_nr", "_h", TIME})
-"""Columns that rules add."""
 
 Types: TypeAlias = Callable[[str], Mapping[str, str]]
 """The columns of a query, with their types as DuckDB names them."""
@@ -48,7 +54,7 @@ def plan_of(
     """
     schema: dict[str, object] = {table: dict(of.types) for table, of in relations.items()}
     try:
-        tree = qualify(parse_one(sql, dialect=_DIALECT), schema=schema, dialect=_DIALECT)
+        tree = qualify(parse_one(sql, dialect=DIALECT), schema=schema, dialect=DIALECT)
     except SqlglotError as error:
         raise NoRule(f"sqlglot does not read it: {str(error).splitlines()[0]}") from None
     time = None
@@ -83,21 +89,81 @@ class _Planner:
             if with_.args.get("recursive"):
                 raise NoRule("WITH RECURSIVE")
             for cte in with_.expressions:
-                tables = {**tables, cte.alias.lower(): self.query(cte.this, tables)}
+                tables = {**tables, cte.alias.lower(): self._block(cte.this, tables)}
+        if tree.args.get("limit") or tree.args.get("offset"):
+            return self._limited(tree, tables)
         if isinstance(tree, exp.Subquery):
             return self.query(tree.this, tables)
-        if tree.args.get("limit") or tree.args.get("offset"):
-            raise NoRule("LIMIT")
         if isinstance(tree, exp.SetOperation):
             return self._set_operation(tree, tables)
         if isinstance(tree, exp.Select):
             return self._select(tree, tables)
-        raise NoRule(_name(tree))
+        raise NoRule(name_of(tree))
+
+    def _block(self, tree: exp.Expr, tables: Mapping[str, Zset]) -> Zset:
+        """A query within another one, evaluated in full where it has no rule."""
+        statements, states = len(self.plan.statements), len(self.plan.states)
+        try:
+            return self.query(tree, tables)
+        except NoRule as refused:
+            del self.plan.statements[statements:], self.plan.states[states:]
+            return self._in_full(tree, tables, str(refused))
+
+    def _in_full(self, tree: exp.Expr, tables: Mapping[str, Zset], reason: str) -> Zset:
+        """A query that depends on nothing outside of it but tables. Raises NoRule."""
+        own = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
+        read = sorted({table.name.lower() for table in tree.find_all(exp.Table)} - own)
+        inside = {item.alias_or_name for item in tree.find_all(exp.Table, exp.Subquery, exp.CTE)}
+        inside |= {alias.name for alias in tree.find_all(exp.TableAlias)}
+        is_tied = any(column.table not in inside for column in tree.find_all(exp.Column))
+        is_known = bool(read) and tables.keys() >= {*read} and not tables.keys() & own
+        if not isinstance(tree, exp.Query) or is_tied or not is_known or reads_time([tree]):
+            raise NoRule(reason)
+        columns = tree.named_selects
+        if TAKEN & {*columns} or len({*columns}) < len(columns):
+            raise NoRule(reason)
+
+        def query(names: Sequence[str]) -> str:
+            named = dict(zip(read, names, strict=True))
+
+            def change(node: exp.Expr) -> exp.Expr:
+                if not isinstance(node, exp.Table) or node.name.lower() not in named:
+                    return node
+                return exp.alias_(
+                    exp.table_(named[node.name.lower()]), node.alias_or_name, table=True
+                )
+
+            return text_of(tree.transform(change))
+
+        sources = [tables[name] for name in read]
+        return self.plan.all_anew(sources, columns, query, "in full", reason)
+
+    def _limited(self, tree: exp.Expr, tables: Mapping[str, Zset]) -> Zset:
+        """The first rows of a query."""
+        whole = tree.copy()
+        for part in ("with_", "order", "limit", "offset"):
+            whole.set(part, None)
+        if not isinstance(whole, exp.Query):
+            raise NoRule(name_of(whole))
+        columns, order = whole.named_selects, order_by(tree, whole)
+        rows = self.query(whole, tables)
+        parts = [tree.args[part] for part in ("limit", "offset") if tree.args.get(part)]
+        if not all(isinstance(part.expression, exp.Literal) for part in parts):
+            raise NoRule("LIMIT of this form")
+        limit = " ".join(map(text_of, parts))
+        head = ", ".join(map(quoted, columns))
+        return self.plan.all_anew(
+            [rows],
+            columns,
+            lambda given: f"select {head} from {given[0]} {order} {limit}",
+            "all rows anew",
+            limit,
+        )
 
     def _set_operation(self, tree: exp.SetOperation, tables: Mapping[str, Zset]) -> Zset:
         if tree.args.get("by_name"):
             raise NoRule("BY NAME")
-        left, right = self.query(tree.left, tables), self.query(tree.right, tables)
+        left, right = self._block(tree.left, tables), self._block(tree.right, tables)
         is_distinct, columns = bool(tree.args.get("distinct")), left.columns
         if isinstance(tree, exp.Union):
             both = union(left, right)
@@ -120,7 +186,7 @@ class _Planner:
         return counted.weighed("_w", rows.columns)
 
     def _select(self, tree: exp.Select, tables: Mapping[str, Zset]) -> Zset:
-        _refuse(tree)
+        refuse(tree)
         scope = _Scope(self.columns)
         rows, pending = self._from(tree, tables, scope)
         rows = self._filtered(rows, pending, tables, scope)
@@ -128,25 +194,25 @@ class _Planner:
         having, group = _this(tree, "having", scope), tree.args.get("group")
         everything = [item for _, item in outputs] + ([having] if having is not None else [])
         windows = [found for item in everything for found in item.find_all(exp.Window)]
-        if group is not None or (_aggregates(everything) and not windows):
+        if group is not None or (has_aggregate(everything) and not windows):
             if windows:
                 raise NoRule("a window function over an aggregate")
             groups = _groups(tree, outputs, scope)
             rows = self._with_time(
-                rows, [*groups, *(c for item in everything for c in _calls(item))]
+                rows, [*groups, *(c for item in everything for c in aggregate_calls(item))]
             )
             rows, change = self._grouped(rows, groups, everything)
             outputs = [(name, change(item)) for name, item in outputs]
-            rows = self._where(rows, [] if having is None else _conjuncts(change(having)))
+            rows = self._where(rows, [] if having is None else conjuncts(change(having)))
             rows = self._with_time(rows, [item for _, item in outputs])
-            found = rows.mapped([(name, _text(item)) for name, item in outputs])
+            found = rows.mapped([(name, text_of(item)) for name, item in outputs])
         elif windows or tree.args.get("qualify"):
             qualified = _this(tree, "qualify", scope)
             rows = self._with_time(rows, [*everything, *([qualified] if qualified else [])])
             found = self._windows(rows, outputs, windows, qualified)
         else:
             rows = self._with_time(rows, everything)
-            found = rows.mapped([(name, _text(item)) for name, item in outputs])
+            found = rows.mapped([(name, text_of(item)) for name, item in outputs])
         return self._distinct(found) if tree.args.get("distinct") else found
 
     # --- FROM and WHERE ---
@@ -159,11 +225,11 @@ class _Planner:
         _collect(tree, joins, scope)
         rows = self._side(tree.args["from_"].this, tables, scope)
         where = tree.args.get("where")
-        pending = [scope.flat(item) for item in _conjuncts(where and where.this)]
-        kinds = [_kind(join) for join in joins]
-        _refuse_comma(joins, kinds)
+        pending = [scope.flat(item) for item in conjuncts(where and where.this)]
+        kinds = [join_kind(join) for join in joins]
+        refuse_comma(joins, kinds)
         for number, (join, kind) in enumerate(zip(joins, kinds, strict=True)):
-            conditions = [scope.flat(item) for item in _conjuncts(join.args.get("on"))]
+            conditions = [scope.flat(item) for item in conjuncts(join.args.get("on"))]
             if kind == "INNER" and isinstance(join.this, exp.Unnest):
                 rows = self._where(self._unnested(rows, join.this, scope), conditions)
                 continue
@@ -173,7 +239,9 @@ class _Planner:
                 known = {*rows.columns, *right.columns}
                 pending += [item for item in conditions if reads_time([item])]
                 conditions = [item for item in conditions if not reads_time([item])]
-                now = [item for item in pending if not _is_nested(item) and _names(item) <= known]
+                now = [
+                    item for item in pending if not is_nested(item) and column_names(item) <= known
+                ]
                 pending = [item for item in pending if item not in now]
                 conditions += now
             elif reads_time(conditions):
@@ -186,11 +254,11 @@ class _Planner:
         if isinstance(item, exp.Table) and isinstance(item.this, exp.Identifier):
             found = tables.get(item.name.lower())
             if found is None or item.args.get("sample") or item.args.get("pivots"):
-                raise NoRule(f"FROM {item.sql(dialect=_DIALECT)}")
+                raise NoRule(f"FROM {item.sql(dialect=DIALECT)}")
         elif isinstance(item, exp.Subquery) and not item.args.get("pivots"):
-            found = self.query(item.this, tables)
+            found = self._block(item.this, tables)
         else:
-            raise NoRule(f"FROM {_name(item)}")
+            raise NoRule(f"FROM {name_of(item)}")
         by_name = {column.lower(): column for column in found.columns}
         used = scope.of(item.alias_or_name)
         if not used.keys() <= by_name.keys():
@@ -206,13 +274,13 @@ class _Planner:
         rows = self._with_time(rows, [values])
         name = scope.use(exp.column(alias.columns[0], table=alias.this))
         own = [(column, quoted(column)) for column in rows.columns]
-        return rows.mapped([*own, (name, f"unnest({_text(values)})")])
+        return rows.mapped([*own, (name, f"unnest({text_of(values)})")])
 
     def _joined(self, left: Zset, right: Zset, kind: str, conditions: Sequence[exp.Expr]) -> Zset:
         if kind == "RIGHT":
             return self._joined(right, left, "LEFT", conditions)
-        condition = " and ".join(f"({_text(item)})" for item in conditions) or "true"
-        note = " and ".join(self._shown(_text(item)) for item in conditions) or "all pairs"
+        condition = " and ".join(f"({text_of(item)})" for item in conditions) or "true"
+        note = " and ".join(self._shown(text_of(item)) for item in conditions) or "all pairs"
         keys = self._keys(left, right, _equal_sides(conditions, left, right))
         if kind == "INNER":
             return self.plan.join(left, right, keys, condition, note)
@@ -236,9 +304,9 @@ class _Planner:
         tables: Mapping[str, Zset],
         scope: _Scope,
     ) -> Zset:
-        rows = self._where(rows, [item for item in conditions if not _is_nested(item)])
+        rows = self._where(rows, [item for item in conditions if not is_nested(item)])
         for item in conditions:
-            if _is_nested(item):
+            if is_nested(item):
                 rows = self._semi_joined(rows, item, tables, scope)
         return rows
 
@@ -246,15 +314,15 @@ class _Planner:
         """The rows for which all of the conditions hold."""
         has_time = TIME in rows.columns
         timed = [item for item in conditions if not has_time and reads_time([item])]
-        plain = [_text(item) for item in conditions if item not in timed]
+        plain = [text_of(item) for item in conditions if item not in timed]
         if plain:
             rows = rows.mapped([(name, quoted(name)) for name in rows.columns], plain)
         if not timed or self.time is None:
             return rows
-        note = " and ".join(self._shown(_text(item)) for item in timed)
+        note = " and ".join(self._shown(text_of(item)) for item in timed)
 
         def condition(table: str) -> str:
-            return " and ".join(f"({_text(time_of(item, table))})" for item in timed)
+            return " and ".join(f"({text_of(time_of(item, table))})" for item in timed)
 
         return self.plan.at_time(rows, self.time, condition, note)
 
@@ -271,10 +339,10 @@ class _Planner:
         is_not = isinstance(condition, exp.Not)
         inner = condition.this if is_not else condition
         if isinstance(inner, exp.In) and inner.args.get("query") and not is_not:
-            if _is_nested(inner.this):
+            if is_nested(inner.this):
                 raise NoRule("a query in an expression")
-            found = self.query(inner.args["query"].unnest(), tables)
-            pairs = [(_text(scope.flat(inner.this)), found.columns[0])]
+            found = self._block(inner.args["query"].unnest(), tables)
+            pairs = [(text_of(scope.flat(inner.this)), found.columns[0])]
         elif isinstance(inner, exp.Exists):
             found, pairs = self._correlated(inner.this, tables, scope)
         else:
@@ -302,17 +370,17 @@ class _Planner:
         if not isinstance(tree, exp.Select) or any(tree.args.get(name) for name in special):
             raise NoRule("EXISTS of this form")
         from_, joins = tree.args.get("from_"), tree.args.get("joins") or []
-        if _aggregates(tree.expressions) or from_ is None:
+        if has_aggregate(tree.expressions) or from_ is None:
             raise NoRule("EXISTS of this form")
         inside = {item.alias_or_name for item in [from_.this, *(join.this for join in joins)]}
         own, pairs = [], []
         where = tree.args.get("where")
-        for item in _conjuncts(where and where.this):
+        for item in conjuncts(where and where.this):
             outer = {c.table for c in item.find_all(exp.Column) if not is_time(c)} - inside
             if not outer:
                 own.append(item)
             else:
-                pairs.append(_outer_and_inner(item, inside))
+                pairs.append(outer_and_inner(item, inside))
         if not pairs:
             raise NoRule("EXISTS that is not tied to the outer query")
         copy = tree.copy()
@@ -320,7 +388,7 @@ class _Planner:
         copy.set("where", exp.Where(this=exp.and_(*own)) if own else None)
         copy.set("distinct", None)
         found = self.query(copy, tables)
-        return found, [(_text(scope.flat(a)), f"k{n}") for n, (a, _) in enumerate(pairs)]
+        return found, [(text_of(scope.flat(a)), f"k{n}") for n, (a, _) in enumerate(pairs)]
 
     # --- GROUP BY and windows ---
 
@@ -328,25 +396,23 @@ class _Planner:
         self, rows: Zset, groups: Sequence[exp.Expr], items: Sequence[exp.Expr]
     ) -> tuple[Zset, Callable[[exp.Expr], exp.Expr]]:
         """The groups, and how an expression over rows becomes one over groups."""
-        keys = {_text(item): f"_g{number}" for number, item in enumerate(groups)}
-        calls = {_text(call): call for item in items for call in _calls(item)}
+        keys = {text_of(item): f"_g{number}" for number, item in enumerate(groups)}
+        calls = {text_of(call): call for item in items for call in aggregate_calls(item)}
         named = [(name, sql) for sql, name in keys.items()]
-        sums = _sums(calls, partial(self._type, rows))
+        sums = exact_sums(calls, partial(self._type, rows))
         if sums is not None:
             source = rows.mapped([*named, *((name, sql) for name, sql in sums.columns.items())])
             own = {name: quoted(name) for name in sums.columns}
             note = ", ".join(map(self._shown, keys)) or "all rows"
             found = self.plan.aggregate(source, list(keys.values()), own, note)
             results = sums.results
-        elif not keys:
-            raise NoRule("an aggregate that is no exact sum, over all rows")
         else:
-            used = {name for call in calls.values() for name in _names(call)}
+            used = {name for call in calls.values() for name in column_names(call)}
             source = rows.mapped([*named, *((n, quoted(n)) for n in rows.columns if n in used)])
             results = {sql: f"_r{number}" for number, sql in enumerate(calls)}
             found = self._aggregated_anew(source, keys, calls, results)
         known = {**{sql: quoted(name) for sql, name in keys.items()}, **results}
-        return found, partial(_replaced, known=known)
+        return found, partial(replaced, known=known)
 
     def _aggregated_anew(
         self,
@@ -356,15 +422,25 @@ class _Planner:
         results: Mapping[str, str],
     ) -> Zset:
         names = list(keys.values())
-        if all(_is_of_values(call) for call in calls.values()):
+        if all(is_of_values(call) for call in calls.values()):
             source = self._distinct(source)
         head = ", ".join([*names, *(f"{sql} as {name}" for sql, name in results.items())])
+        note = ", ".join(map(self._shown, calls))
+        columns = [*names, *results.values()]
+        if not names:
+            return self.plan.all_anew(
+                [source],
+                columns,
+                lambda rows: f"select {head} from {rows[0]}",
+                "all rows anew",
+                note,
+            )
         return self.plan.anew(
             source,
             names,
-            [*names, *results.values()],
+            columns,
             lambda rows: f"select {head} from {rows} group by {', '.join(names)}",
-            ", ".join(map(self._shown, calls)),
+            note,
         )
 
     def _shown(self, sql: str) -> str:
@@ -377,7 +453,7 @@ class _Planner:
         found = []
         for a, b in pairs:
             kinds = {self._type(left, a), self._type(right, b)}
-            found.append(EqualSides(a, b, is_hashed=len(kinds) == 1 or _are_exact(kinds)))
+            found.append(EqualSides(a, b, is_hashed=len(kinds) == 1 or are_exact(kinds)))
         return found
 
     def _type(self, rows: Zset, sql: str) -> str:
@@ -392,21 +468,28 @@ class _Planner:
     ) -> Zset:
         found = [*windows, *(qualify_.find_all(exp.Window) if qualify_ is not None else ())]
         parts = [
-            {_text(item): item for item in window.args.get("partition_by") or []}
+            {text_of(item): item for item in window.args.get("partition_by") or []}
             for window in found
         ]
         shared = reduce(lambda a, b: {k: v for k, v in a.items() if k in b}, parts)
-        if not shared:
-            raise NoRule("a window function over all rows")
         own = [(name, quoted(name)) for name in rows.columns]
         keys = [f"_p{number}" for number in range(len(shared))]
         source = rows.mapped([*own, *zip(keys, shared, strict=True)])
-        head = ", ".join(f"{_text(item)} as {quoted(name)}" for name, item in outputs)
-        tail = "" if qualify_ is None else f" qualify {_text(qualify_)}"
+        head = ", ".join(f"{text_of(item)} as {quoted(name)}" for name, item in outputs)
+        tail = "" if qualify_ is None else f" qualify {text_of(qualify_)}"
+        names = [name for name, _ in outputs]
+        if not keys:
+            return self.plan.all_anew(
+                [source],
+                names,
+                lambda given: f"select {head} from {given[0]}{tail}",
+                "all rows anew",
+                "windows",
+            )
         return self.plan.anew(
             source,
             keys,
-            [name for name, _ in outputs],
+            names,
             lambda given: f"select {head} from {given}{tail}",
             "windows by " + ", ".join(map(self._shown, shared)),
         )
@@ -425,7 +508,7 @@ class _Scope:
     def use(self, column: exp.Column) -> str:
         """The name of a column of a table."""
         if not column.table or column.args.get("db"):
-            raise NoRule(f"a column of no table: {_text(column)}")
+            raise NoRule(f"a column of no table: {text_of(column)}")
         key = column.table, column.name.lower()
         if key not in self.names:
             self.names[key] = f"_c{len(self.columns)}"
@@ -438,7 +521,7 @@ class _Scope:
 
     def flat(self, tree: exp.Expr) -> exp.Expr:
         """An expression over these names. One with a query in it stays as it is."""
-        if _is_nested(tree):
+        if is_nested(tree):
             return tree
 
         def change(node: exp.Expr) -> exp.Expr:
@@ -460,17 +543,8 @@ def _collect(tree: exp.Select, joins: Sequence[exp.Join], scope: _Scope) -> None
         for column in part.find_all(exp.Column) if part is not None else ():
             if column.table in tables:
                 scope.use(column)
-            elif not is_time(column) and not _is_within_query(column, part):
+            elif not is_time(column) and not is_within_query(column, part):
                 raise NoRule("a column of an outer query")
-
-
-def _is_within_query(node: exp.Expr, top: exp.Expr) -> bool:
-    found: exp.Expr | None = node
-    while found is not None and found is not top:
-        if isinstance(found, exp.Query):
-            return True
-        found = found.parent
-    return isinstance(top, exp.Query)
 
 
 # --- parts of SQL ---
@@ -480,38 +554,9 @@ def refuse_known(function: str, parameters: int, sql: str) -> None:
     """Raise NoRule for SQL with a function of the user that sqlglot takes for another one."""
     call = f"{function}({', '.join('a' * parameters)})"
     if function.lower() in sql.lower():
-        tree = parse_one(call, dialect=_DIALECT)
+        tree = parse_one(call, dialect=DIALECT)
         if not isinstance(tree, exp.Anonymous):
             raise NoRule(f"a function named {function!r}, which sqlglot takes for another one")
-
-
-def _text(tree: exp.Expr) -> str:
-    return tree.sql(dialect=_DIALECT)
-
-
-def _name(tree: exp.Expr) -> str:
-    return tree.key.upper()
-
-
-def _refuse(tree: exp.Select) -> None:
-    """Raise NoRule for parts of a SELECT that have none."""
-    for name in ("laterals", "sample", "pivots", "windows", "connect", "into", "match"):
-        if tree.args.get(name):
-            raise NoRule(name.upper())
-    distinct = tree.args.get("distinct")
-    if distinct is not None and distinct.args.get("on"):
-        raise NoRule("DISTINCT ON")
-    for item in tree.expressions:
-        if item.alias_or_name.lower() in _TAKEN:
-            raise NoRule(f"a column named {item.alias_or_name!r}")
-    if tree.args.get("from_") is None:
-        raise NoRule("a SELECT without FROM")
-    group = tree.args.get("group")
-    if group is not None and group.find(exp.Rollup, exp.Cube, exp.GroupingSets):
-        raise NoRule("GROUPING SETS")
-    outside = [*tree.expressions, tree.args.get("having"), tree.args.get("qualify"), group]
-    if any(_is_nested(part) for part in outside if part is not None):
-        raise NoRule("a query in an expression")
 
 
 def _this(tree: exp.Select, name: str, scope: _Scope) -> exp.Expr | None:
@@ -519,66 +564,17 @@ def _this(tree: exp.Select, name: str, scope: _Scope) -> exp.Expr | None:
     return None if found is None else scope.flat(found.this)
 
 
-def _conjuncts(tree: exp.Expr | None) -> list[exp.Expr]:
-    if tree is None:
-        return []
-    tree = tree.unnest() if isinstance(tree, exp.Paren) else tree
-    return (
-        [*_conjuncts(tree.left), *_conjuncts(tree.right)] if isinstance(tree, exp.And) else [tree]
-    )
-
-
-def _is_nested(tree: exp.Expr) -> bool:
-    return tree.find(exp.Query) is not None
-
-
-def _names(tree: exp.Expr) -> set[str]:
-    return {column.name for column in tree.find_all(exp.Column)}
-
-
-def _kind(join: exp.Join) -> str:
-    if join.args.get("using") or join.method:
-        raise NoRule(f"{join.method or 'USING'} JOIN")
-    side, kind = (join.side or "").upper(), (join.kind or "").upper()
-    if kind in ("", "INNER", "OUTER", "CROSS"):
-        return side or "INNER"
-    if kind == "ANTI":
-        return kind
-    raise NoRule(f"{kind} JOIN")
-
-
-def _refuse_comma(joins: Sequence[exp.Join], kinds: Sequence[str]) -> None:
-    """Raise NoRule where a comma, which binds less than JOIN, stands before an outer join that adds
-    rows on the right: joins are taken from left to right.
-    """
-    commas = [number for number, join in enumerate(joins) if not (join.kind or join.args.get("on"))]
-    if commas and {"RIGHT", "FULL"} & {*kinds[commas[0] :]}:
-        raise NoRule("a comma in FROM before a RIGHT or FULL JOIN")
-
-
 def _equal_sides(conditions: Iterable[exp.Expr], left: Zset, right: Zset) -> list[tuple[str, str]]:
     """The expressions of both sides that conditions hold equal."""
     found = []
     for item in conditions:
         if isinstance(item, exp.EQ):
-            a, b = _names(item.left), _names(item.right)
+            a, b = column_names(item.left), column_names(item.right)
             if a and b and a <= {*left.columns} and b <= {*right.columns}:
-                found.append((_text(item.left), _text(item.right)))
+                found.append((text_of(item.left), text_of(item.right)))
             elif a and b and b <= {*left.columns} and a <= {*right.columns}:
-                found.append((_text(item.right), _text(item.left)))
+                found.append((text_of(item.right), text_of(item.left)))
     return found
-
-
-def _outer_and_inner(item: exp.Expr, inside: set[str]) -> tuple[exp.Expr, exp.Expr]:
-    """The sides of an equality between the outer query and one that is nested in it."""
-    if isinstance(item, exp.EQ) and not _is_nested(item):
-        sides = [
-            (side, {c.table for c in side.find_all(exp.Column)}) for side in item.unnest_operands()
-        ]
-        for (a, of_a), (b, of_b) in (sides, sides[::-1]):
-            if of_a and of_b and of_b <= inside and not of_a & inside:
-                return a, b
-    raise NoRule("EXISTS that is tied to the outer query by more than equalities")
 
 
 def _widened(rows: Zset, columns: Sequence[str]) -> Zset:
@@ -594,103 +590,5 @@ def _groups(
     if group is None:
         return []
     if group.args.get("all"):
-        return [item for _, item in outputs if not _aggregates([item])]
+        return [item for _, item in outputs if not has_aggregate([item])]
     return [scope.flat(item) for item in group.expressions]
-
-
-# --- aggregates ---
-
-
-def _aggregates(items: Iterable[exp.Expr]) -> bool:
-    return any(next(_calls(item), None) is not None for item in items)
-
-
-def _calls(tree: exp.Expr) -> Iterator[exp.Expr]:
-    """The outermost aggregates of an expression, with their FILTER and ORDER BY, outside of
-    windows and nested queries.
-    """
-    if isinstance(tree, (exp.Window, exp.Query)):
-        return
-    if isinstance(tree, (exp.Filter, exp.WithinGroup, exp.AggFunc)):
-        yield tree
-        return
-    for child in tree.iter_expressions():
-        yield from _calls(child)
-
-
-def _is_of_values(call: exp.Expr) -> bool:
-    return isinstance(call, _OF_VALUES) or isinstance(call.this, exp.Distinct)
-
-
-@dataclass(frozen=True, slots=True)
-class _Sums:
-    """Exact sums: expressions over rows by name, and what each call is of them."""
-
-    columns: dict[str, str]
-    results: dict[str, str]
-
-
-def _sums(calls: Mapping[str, exp.Expr], type_of: Callable[[str], str]) -> _Sums | None:
-    """The calls as exact sums; None if one of them is none."""
-    found = _Sums({}, {})
-    for number, (text, call) in enumerate(calls.items()):
-        condition = call.expression.this if isinstance(call, exp.Filter) else None
-        bare = call.this if condition is not None else call
-        value = _summed_value(bare)
-        if value is None:
-            return None
-        if condition is not None:
-            value = f"case when {_text(condition)} then {value} end"
-        count, total = f"_count{number}", f"_sum{number}"
-        found.columns[count] = f"(({value}) is not null)::int"
-        if isinstance(bare, exp.Count):
-            found.results[text] = f"{count}::bigint"
-            continue
-        exact = _exact(type_of(value))
-        if exact is None:
-            return None
-        found.columns[total] = f"coalesce(cast({value} as {exact}), 0)"
-        result = _average(total, count, exact) if isinstance(bare, exp.Avg) else total
-        found.results[text] = f"case when {count} > 0 then {result} end"
-    return found
-
-
-def _summed_value(call: exp.Expr) -> str | None:
-    """What a SUM, COUNT or AVG is over; None for another aggregate."""
-    if not isinstance(call, (exp.Sum, exp.Count, exp.Avg)) or call.args.get("expressions"):
-        return None
-    if isinstance(call.this, (exp.Distinct, exp.Order)):
-        return None
-    is_star = call.this is None or isinstance(call.this, exp.Star)
-    return "1" if is_star else _text(call.this)
-
-
-def _exact(kind: str) -> str | None:
-    """The type in which sums over a type are exact; None if there is none."""
-    if kind.startswith("DECIMAL"):
-        return f"DECIMAL(38,{kind[kind.index(',') + 1 : -1].strip()})"
-    return "HUGEINT" if kind in _INTEGERS else None
-
-
-def _are_exact(kinds: Collection[str]) -> bool:
-    """Whether equal numbers of these types stay equal when they are cast to one of them."""
-    return _INTEGERS.issuperset(kinds) or all(
-        kind in _SIGNED or kind.startswith("DECIMAL") for kind in kinds
-    )
-
-
-def _average(total: str, count: str, exact: str) -> str:
-    """The average as DuckDB has it: decimals are divided as integers."""
-    scale = int(exact[exact.index(",") + 1 : -1]) if exact.startswith("DECIMAL") else 0
-    unit = 10**scale
-    return f"cast(cast({total} * {unit} as hugeint) as double) / ({count} * {unit})"
-
-
-def _replaced(tree: exp.Expr, known: Mapping[str, str]) -> exp.Expr:
-    """An expression with what is known in the place of its parts."""
-
-    def change(node: exp.Expr) -> exp.Expr:
-        found = known.get(_text(node))
-        return node if found is None else parse_one(found, dialect=_DIALECT)
-
-    return tree.transform(change)

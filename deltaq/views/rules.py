@@ -348,6 +348,46 @@ class RulePlan:
         name = self._statement("groups anew", (branch,), note)
         return _of_table(name, columns, result(f"({_merged(own, source.batch)})", 1))
 
+    def all_anew(
+        self,
+        sources: Sequence[Zset],
+        columns: Sequence[str],
+        query: Callable[[Sequence[str]], str],
+        rule: str,
+        note: str,
+    ) -> Zset:
+        """The result of a query over all rows of its `sources`, made anew when one of them has
+        changes. `query` gets a name in FROM for the rows of each.
+        """
+
+        def result(of_sources: Sequence[str], prefix: str) -> tuple[str, str]:
+            """Tables with each row as often as it is there, and the query over them."""
+            names = [f"{prefix}{number}" for number in range(len(sources))]
+            tables = ", ".join(
+                f"{name} as (select {_listed(of.columns)[:-2]} from {rows} as _z, range(_z._w))"
+                for name, of, rows in zip(names, sources, of_sources, strict=True)
+            )
+            return tables, f"select {_listed(columns)}1 as _w from ({query(names)})"
+
+        def changes(*of_states: str) -> str:
+            before = [f"_b{number}" for number in range(len(sources))]
+            after = [f"_a{number}" for number in range(len(sources))]
+            merged = []
+            for of, state, b, a in zip(sources, of_states, before, after, strict=True):
+                grown = f"from {b} union all ({of.delta})"
+                merged.append(f"{b} as materialized ({_merged(of.columns, f'from {state}')})")
+                merged.append(f"{a} as materialized ({_merged(of.columns, grown)})")
+            old_tables, old = result(before, "_old")
+            new_tables, new = result(after, "_new")
+            both = f"{new} union all select {_listed(columns)}-_w as _w from ({old})"
+            return f"with {', '.join([*merged, old_tables, new_tables])} {_merged(columns, both)}"
+
+        reads = frozenset[str]().union(*(of.reads for of in sources))
+        lookups = tuple(Lookup(self.state(of), ()) for of in sources)
+        name = self._statement(rule, (Branch(changes, reads, lookups),), note)
+        tables, found = result([f"({_merged(of.columns, of.batch)})" for of in sources], "_all")
+        return _of_table(name, columns, f"with {tables} {found}")
+
     def described(self) -> tuple[tuple[str, str], ...]:
         """The rules, each with what it is about, for people."""
         return tuple((statement.rule, statement.note) for statement in self.statements)

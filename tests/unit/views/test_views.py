@@ -401,19 +401,26 @@ def test_sums_of_floats_may_differ_in_the_last_digits():
 def test_the_rules_of_views_are_explained():
     transfers()
     views = bank()
-    views.view("names", "select account, b from balance where b in (select max(c) from credits)")
+    views.view("names", "select account, b from balance where b not in (select c from credits)")
     views.view("plain", "select source, amount from transfers", mode="incremental")
     views.view("first", "select amount from transfers order by _offset, _partition limit 1")
     views.view("slow", "select source from transfers", mode="full")
+    views.view(
+        "parts",
+        "with w as (select source, count(*) as n from transfers where amount not in (select 0) "
+        "group by 1) select n, c from w join credits on source = account",
+    )
     assert {found.view: str(found) for found in views.explain()} == {
         "credits": "credits: by rules where that is quicker: aggregate (target)",
         "debits": "debits: by rules where that is quicker: aggregate (source)",
         "balance": "balance: by rules where that is quicker: join (account = account)",
         "total": "total: by rules where that is quicker: aggregate (all rows)",
-        "names": "names: in full, an aggregate that is no exact sum, over all rows",
+        "names": "names: in full, a query in an expression",
         "plain": "plain: by rules: map",
-        "first": "first: in full, LIMIT",
+        "first": "first: by rules where that is quicker: all rows anew (LIMIT 1)",
         "slow": "slow: in full, as its mode says",
+        "parts": "parts: by rules where that is quicker: in full (a query in an expression), "
+        "join (source = account)",
     }
 
 

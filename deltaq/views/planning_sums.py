@@ -1,0 +1,109 @@
+"""Aggregates in the SQL of a view. Exact sums change by what changes, others are made anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from deltaq.views.planning_parts import text_of
+
+_SIGNED = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT"})
+
+_INTEGERS = (
+    _SIGNED
+    | {"HUGEINT", "BOOLEAN"}
+    | {f"U{kind}" for kind in ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")}
+)
+"""Types whose sums are exact in a HUGEINT."""
+
+_OF_VALUES = (exp.Min, exp.Max)
+"""Aggregates for which it does not matter how often a value is there."""
+
+
+def has_aggregate(items: Iterable[exp.Expr]) -> bool:
+    """Whether one of these expressions has an aggregate."""
+    return any(next(aggregate_calls(item), None) is not None for item in items)
+
+
+def aggregate_calls(tree: exp.Expr) -> Iterator[exp.Expr]:
+    """The outermost aggregates of an expression, with their FILTER and ORDER BY, outside of
+    windows and nested queries.
+    """
+    if isinstance(tree, (exp.Window, exp.Query)):
+        return
+    if isinstance(tree, (exp.Filter, exp.WithinGroup, exp.AggFunc)):
+        yield tree
+        return
+    for child in tree.iter_expressions():
+        yield from aggregate_calls(child)
+
+
+def is_of_values(call: exp.Expr) -> bool:
+    """Whether it does not matter to an aggregate how often a value is there."""
+    return isinstance(call, _OF_VALUES) or isinstance(call.this, exp.Distinct)
+
+
+@dataclass(frozen=True, slots=True)
+class ExactSums:
+    """Exact sums: expressions over rows by name, and what each call is of them."""
+
+    columns: dict[str, str]
+    results: dict[str, str]
+
+
+def exact_sums(calls: Mapping[str, exp.Expr], type_of: Callable[[str], str]) -> ExactSums | None:
+    """The calls as exact sums; None if one of them is none."""
+    found = ExactSums({}, {})
+    for number, (text, call) in enumerate(calls.items()):
+        condition = call.expression.this if isinstance(call, exp.Filter) else None
+        bare = call.this if condition is not None else call
+        value = _summed_value(bare)
+        if value is None:
+            return None
+        if condition is not None:
+            value = f"case when {text_of(condition)} then {value} end"
+        count, total = f"_count{number}", f"_sum{number}"
+        found.columns[count] = f"(({value}) is not null)::int"
+        if isinstance(bare, exp.Count):
+            found.results[text] = f"{count}::bigint"
+            continue
+        exact = _exact(type_of(value))
+        if exact is None:
+            return None
+        found.columns[total] = f"coalesce(cast({value} as {exact}), 0)"
+        result = _average(total, count, exact) if isinstance(bare, exp.Avg) else total
+        found.results[text] = f"case when {count} > 0 then {result} end"
+    return found
+
+
+def _summed_value(call: exp.Expr) -> str | None:
+    """What a SUM, COUNT or AVG is over; None for another aggregate."""
+    if not isinstance(call, (exp.Sum, exp.Count, exp.Avg)) or call.args.get("expressions"):
+        return None
+    if isinstance(call.this, (exp.Distinct, exp.Order)):
+        return None
+    is_star = call.this is None or isinstance(call.this, exp.Star)
+    return "1" if is_star else text_of(call.this)
+
+
+def _exact(kind: str) -> str | None:
+    """The type in which sums over a type are exact; None if there is none."""
+    if kind.startswith("DECIMAL"):
+        return f"DECIMAL(38,{kind[kind.index(',') + 1 : -1].strip()})"
+    return "HUGEINT" if kind in _INTEGERS else None
+
+
+def are_exact(kinds: Collection[str]) -> bool:
+    """Whether equal numbers of these types stay equal when they are cast to one of them."""
+    return _INTEGERS.issuperset(kinds) or all(
+        kind in _SIGNED or kind.startswith("DECIMAL") for kind in kinds
+    )
+
+
+def _average(total: str, count: str, exact: str) -> str:
+    """The average as DuckDB has it: decimals are divided as integers."""
+    scale = int(exact[exact.index(",") + 1 : -1]) if exact.startswith("DECIMAL") else 0
+    unit = 10**scale
+    return f"cast(cast({total} * {unit} as hugeint) as double) / ({count} * {unit})"

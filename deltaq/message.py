@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from enum import IntEnum
 from functools import total_ordering
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Generic, Protocol
@@ -34,6 +35,17 @@ TIMESTAMP_MS_MAX = 9_223_372_036_854
 """2262-04-11, the last time that fits 64 bits of nanoseconds, as some engines that read the table
 store it.
 """
+
+
+class AcknowledgeType(IntEnum):
+    """What the member of a share group decides of a record."""
+
+    ACCEPT = 1
+    """It is processed."""
+    RELEASE = 2
+    """It is to be delivered again, to any member."""
+    REJECT = 3
+    """It cannot be processed, and is not delivered again."""
 
 
 class Message(Generic[K, V]):
@@ -128,7 +140,9 @@ class Message(Generic[K, V]):
         return self._leader_epoch
 
     def delivery_count(self) -> int | None:
-        """Always None: Kafka counts deliveries in share groups only, and deltaq has none."""
+        """How often a share group has delivered the record, this time counted; None for a message
+        that does not come from a `ShareConsumer`.
+        """
         return None
 
     def deserialized_key(self) -> Any:

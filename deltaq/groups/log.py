@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
@@ -161,7 +161,7 @@ class GroupLog:
         are committed in the same entry, on behalf of `identity`. Returns the head. Raises Fenced,
         and what `plan` and `DeltaLog.commit` raise.
         """
-        self._sync_topics(offsets)
+        sync_topics(self._store, (of.topic for of in offsets))
         keys = [(offset.topic, offset.partition) for offset in offsets]
         with self._lock:
             self._log.catch_up()
@@ -175,7 +175,7 @@ class GroupLog:
                     *([] if after is None else [after.action()]),
                     *self._committed_actions(state, offsets, now),
                 ]
-                return [*_table(state, self.group, now), *changes] if changes else []
+                return [*table_actions(state, self.group, now), *changes] if changes else []
 
             self._commit(operation, actions, deadline, identity)
             return self._head(self._log.state)
@@ -195,7 +195,7 @@ class GroupLog:
         With `wait` it checks until one member is seen to live or all are found dead: a program that
         commits once and ends gets past killed members.
         """
-        self._sync_topics(offsets)
+        sync_topics(self._store, (of.topic for of in offsets))
         keys = [(offset.topic, offset.partition) for offset in offsets]
         rest_ms = None if self._turns is None else self._turns.rest_ms()
         with self._lock:
@@ -231,7 +231,7 @@ class GroupLog:
         else:
             check_may_commit(head, self.group, identity, keys)
         emptied = _emptied(head) if identity is None else []
-        table = _table(state, self.group, now)
+        table = table_actions(state, self.group, now)
         return [*table, *(emptied or (table and [head.action()]))]
 
     def commit_pending(
@@ -240,7 +240,7 @@ class GroupLog:
         """Commit those of the pending offsets that may be committed, on behalf of their members, as
         the leader that `identity` names. Raises what `DeltaLog.commit` raises.
         """
-        self._sync_topics([offset for of_member in pending for offset in of_member.offsets])
+        sync_topics(self._store, (of.topic for of_member in pending for of in of_member.offsets))
         rest_ms = None if self._turns is None else self._turns.rest_ms()
         with self._lock:
             self._log.catch_up()
@@ -263,7 +263,7 @@ class GroupLog:
         """Write offsets of a transaction as pending. Raises Fenced as `commit` does, LaterOffsets,
         and what `DeltaLog.commit` raises. `wait` as for `commit`. May be repeated.
         """
-        self._sync_topics(sent.offsets)
+        sync_topics(self._store, (of.topic for of in sent.offsets))
         with self._lock:
             dead: frozenset[str] = frozenset()
             if sent.identity is None:
@@ -447,22 +447,6 @@ class GroupLog:
         for member_id in sorted(dead):  # in the same order in each run of a simulation
             remove_heartbeat(self._store, self.group, member_id)
 
-    def _sync_topics(self, offsets: Sequence[CommittedOffset]) -> None:
-        """Sync the log entries of the offsets' topics. Otherwise a power failure could undo a
-        record that the group has committed, and the group would skip the next record written at the
-        same offset.
-        """
-        for topic in sorted({offset.topic for offset in offsets}):
-            self._sync(names.topic_log(topic))
-
-    def _sync(self, folder: str) -> None:
-        try:
-            self._store.sync(folder)
-        except ObjectMissing:
-            pass  # the topic has no log, so no record of it can be skipped
-        except StoreError as error:
-            raise unavailable(error) from error
-
     def _commit(
         self,
         operation: str,
@@ -585,8 +569,22 @@ def _emptied(head: GroupHead) -> list[Action]:
     return [GroupHead(head.generation + 1).action()] if head.members else []
 
 
-def _table(state: TableState, group: str, now_ms: int) -> list[Action]:
+def table_actions(state: TableState, group: str, now_ms: int) -> list[Action]:
     """The protocol and metadata actions of a log's first entry; none for a log that exists."""
     if state.version >= 0:
         return []
     return [PROTOCOL, Metadata(f"group-{group}", _SCHEMA, {}, now_ms, name=group)]
+
+
+def sync_topics(store: Store, topics: Iterable[str]) -> None:
+    """Sync the log entries of topics whose records a group is about to note. Otherwise a power
+    failure could undo a record that the group has noted, and the group would skip the next record
+    written at the same offset. Raises Unavailable.
+    """
+    for topic in sorted(set(topics)):
+        try:
+            store.sync(names.topic_log(topic))
+        except ObjectMissing:
+            pass  # the topic has no log, so no record of it can be skipped
+        except StoreError as error:
+            raise unavailable(error) from error

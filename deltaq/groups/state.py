@@ -39,6 +39,11 @@ topics.
 
 PROTOCOL_TYPE = "consumer"
 
+SHARE_FORMAT = 3
+"""The format of a share group: `deltaq/share_groups/`. Clients that know none refuse it."""
+
+SHARE_TYPE = "share"
+
 TRANSACTIONS_DOMAIN = "deltaq.transactions"
 """The domain metadata of the offsets that were sent to transactions."""
 
@@ -217,17 +222,29 @@ def by_topic(keys: Iterable[Key]) -> dict[str, list[int]]:
 
 def group_head(state: TableState, path: str) -> GroupHead:
     """The group's head in a table state; an empty one for a new group. Raises Corrupt,
-    Incompatible.
+    Incompatible, and KafkaException (INCONSISTENT_GROUP_PROTOCOL) for a share group.
     """
     configuration = state.domains.get(DELTAQ_DOMAIN)
     if configuration is None:
         return GroupHead()
+    if is_share_group(state):
+        reason = f"{path!r} is a share group: read it with a ShareConsumer, or use another group.id"
+        raise KafkaException(KafkaError(KafkaError.INCONSISTENT_GROUP_PROTOCOL, reason))
     try:
         return parse_head(configuration, path)
     except (ValueError, KeyError, TypeError, AttributeError, InvalidConfig) as error:
         raise Corrupt(
             f"the group's members cannot be parsed: {error}", path=path, version=state.version
         ) from error
+
+
+def is_share_group(state: TableState) -> bool:
+    """Whether the log is that of a share group, of this format or a later one."""
+    try:
+        body = strict_json(state.domains.get(DELTAQ_DOMAIN, "{}"))
+    except ValueError:
+        return False
+    return isinstance(body, dict) and body.get("type") == SHARE_TYPE
 
 
 @lru_cache(maxsize=64)

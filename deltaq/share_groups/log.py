@@ -1,0 +1,239 @@
+"""The log of a share group: workers take and acknowledge records by entries, each created if
+absent.
+
+It is the log that a consumer group of the same name would have, so its first entries decide which
+of the two the group is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+from deltaq import names
+from deltaq.clock import SYSTEM_CLOCK, Clock
+from deltaq.config.group import GroupSettings, group_settings
+from deltaq.delta.actions import Action, CommitInfo, DomainMetadata
+from deltaq.delta.known_log import KNOWN_LOGS, KnownLog, NoView
+from deltaq.delta.log import Abandoned, DeltaLog, Draft
+from deltaq.delta.table_state import DELTAQ_DOMAIN, TableState
+from deltaq.errors import Corrupt, Incompatible, InvalidConfig, KafkaError, KafkaException
+from deltaq.groups.log import LogMaintainer, sync_topics, table_actions
+from deltaq.groups.state import SHARE_FORMAT, SHARE_TYPE, group_head, is_share_group, is_there
+from deltaq.serde.json_text import compact_json, strict_json
+from deltaq.share_groups.exchange import Exchange, Exchanged, PartitionId, exchanged
+from deltaq.share_groups.locks import LockWatch
+from deltaq.share_groups.state import Lock, SharePartition, parse_partition
+from deltaq.store import Store
+from deltaq.topics.log import ENGINE
+
+SETTINGS_DOMAIN = "deltaq.settings"
+"""The domain metadata of a group's settings: an object from name to text."""
+
+PARTITION_PREFIX = "deltaq.share."
+"""The domain of a partition is this and `<topic>/<topic id>/<partition>`."""
+
+SharePlan: TypeAlias = "Callable[[ShareGroup, int, int], list[Action]]"
+
+_HEAD = DomainMetadata(DELTAQ_DOMAIN, compact_json({"format": SHARE_FORMAT, "type": SHARE_TYPE}))
+
+_TAKE, _ACKNOWLEDGE = "TAKE RECORDS", "ACKNOWLEDGE RECORDS"
+
+
+@dataclass(frozen=True, slots=True)
+class ShareGroup:
+    """A group's log at one version, as a share group."""
+
+    table: TableState
+    path: str
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a share group, and not one that was deleted or a consumer group."""
+        return is_share_group(self.table)
+
+    @property
+    def settings(self) -> GroupSettings:
+        """The group's settings. Raises Corrupt, InvalidConfig."""
+        return group_settings(stored_settings(self.table, self.path))
+
+    def partition(self, key: PartitionId) -> SharePartition | None:
+        """The state of a partition; None if the group has never read it. Raises Corrupt."""
+        text = self.table.domains.get(_domain(key))
+        return None if text is None else self._parsed(text)
+
+    def known(self, keys: Collection[PartitionId]) -> dict[PartitionId, SharePartition]:
+        """The states of those of the partitions that the group has read. Raises Corrupt."""
+        found = ((key, self.partition(key)) for key in keys)
+        return {key: state for key, state in found if state is not None}
+
+    def partitions(self) -> dict[PartitionId, SharePartition]:
+        """The states of all partitions, also those of topics that no longer exist. Raises
+        Corrupt.
+        """
+        return {
+            _partition_id(domain): self._parsed(text)
+            for domain, text in self.table.domains.items()
+            if domain.startswith(PARTITION_PREFIX)
+        }
+
+    def reads(self, topic: str) -> bool:
+        """Whether the group has read a partition of a topic of this name."""
+        prefix = f"{PARTITION_PREFIX}{topic}/"
+        return any(domain.startswith(prefix) for domain in self.table.domains)
+
+    def check(self, group: str) -> None:
+        """Raise Incompatible for a share group of a later format, and KafkaException
+        (GROUP_ID_NOT_FOUND) for a consumer group.
+        """
+        if self.exists:
+            body: Any = strict_json(self.table.domains[DELTAQ_DOMAIN])
+            if body.get("format") != SHARE_FORMAT:
+                raise Incompatible(
+                    f"share group at {self.path!r} has format {body.get('format')!r}; this deltaq "
+                    f"reads {SHARE_FORMAT}. Upgrade deltaq."
+                )
+        elif is_there(self.table, group_head(self.table, self.path)):
+            reason = (
+                f"group {group!r} is a consumer group: read it with a Consumer, delete it, or use "
+                "another group.id"
+            )
+            raise KafkaException(KafkaError(KafkaError.GROUP_ID_NOT_FOUND, reason, fatal=True))
+
+    def _parsed(self, text: str) -> SharePartition:
+        try:
+            return _parsed(text)
+        except (ValueError, KeyError, TypeError, InvalidConfig) as error:
+            reason = f"the state of a partition cannot be parsed: {error}"
+            raise Corrupt(reason, path=self.path, version=self.table.version) from error
+
+
+_parsed = lru_cache(maxsize=4_096)(parse_partition)
+
+
+def stored_settings(state: TableState, path: str) -> dict[str, str]:
+    """The settings that a group's log has, by name. Raises Corrupt."""
+    try:
+        found = strict_json(state.domains.get(SETTINGS_DOMAIN, "{}"))
+    except ValueError as error:
+        reason = f"the settings of the group cannot be parsed: {error}"
+        raise Corrupt(reason, path=path, version=state.version) from error
+    return (
+        {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
+    )
+
+
+def _domain(key: PartitionId) -> str:
+    return f"{PARTITION_PREFIX}{key.topic}/{key.topic_id}/{key.partition}"
+
+
+def _partition_id(domain: str) -> PartitionId:
+    topic, topic_id, partition = domain.removeprefix(PARTITION_PREFIX).split("/")
+    return PartitionId(topic, topic_id, int(partition))
+
+
+@dataclass(eq=False)
+class ShareLog:
+    """A client of one share group's log. Thread-safe: every method runs under one lock. Clients of
+    a process share what they have read, and write in turns.
+
+    All methods raise Unavailable, Corrupt, Incompatible, and what `ShareGroup.check` raises; those
+    that write also OutcomeUnknown. `deadline` is a time of `Clock.monotonic`.
+    """
+
+    _store: Store
+    group: str
+    _clock: Clock = SYSTEM_CLOCK
+    _client_id: str = ""
+    _maintenance: LogMaintainer | None = None  # notified of commits
+
+    def __post_init__(self) -> None:
+        self._folder = names.group_folder(self.group)
+        clock, known = self._clock, lambda: KnownLog(self._clock, NoView())
+        self._known = KNOWN_LOGS.get(self._store, self._folder, clock, known)
+        self._log = DeltaLog(self._store, self._folder, clock, self._known)
+        self._lock = clock.lock()
+        self._watch = LockWatch()
+
+    def read(self) -> ShareGroup:
+        """The group as it is now."""
+        with self._lock:
+            return self._read()
+
+    def _read(self) -> ShareGroup:
+        self._log.catch_up()
+        return self._group(self._log.state)
+
+    def _group(self, state: TableState) -> ShareGroup:
+        found = ShareGroup(state, self._folder)
+        found.check(self.group)
+        return found
+
+    def exchange(self, exchange: Exchange, deadline: float) -> Exchanged:
+        """Make an exchange. Nothing is written if it changes nothing. One that takes records also
+        ends the locks on its partitions that this client has seen for the whole lock duration.
+        """
+        keys = exchange.offers.keys() | exchange.acknowledgements.keys()
+        result = Exchanged({}, {}, {}, frozenset())
+
+        def plan(group: ShareGroup, version: int, now_ms: int) -> list[Action]:
+            nonlocal result
+            partitions, settings = group.known(keys), group.settings
+            over: Collection[Lock] = ()
+            if exchange.records_max:
+                now = self._clock.monotonic()
+                self._watch.observe(partitions.values(), now)
+                over = self._watch.over(now, settings.share_record_lock_duration_ms / 1000)
+            result = exchanged(partitions, exchange, settings, over, version, now_ms)
+            sync_topics(self._store, (key.topic for key in result.taken))
+            return [
+                DomainMetadata(_domain(key), partition.encoded())
+                for key, partition in result.changed.items()
+            ]
+
+        operation = _TAKE if exchange.records_max else _ACKNOWLEDGE
+        self._change(operation, plan, deadline, {"member": exchange.owner})
+        return result
+
+    def _change(
+        self, operation: str, plan: SharePlan, deadline: float, parameters: Mapping[str, str]
+    ) -> None:
+        """Commit what `plan(group, version, now_ms)` returns for the slot `version` that is tried;
+        nothing if that is no action. An entry that changes partitions makes the group a share
+        group.
+        """
+        txn_id = self._clock.unique_id()
+
+        def write(state: TableState) -> Draft | Abandoned[None]:
+            group, now = self._group(state), self._clock.time_ms()
+            actions = plan(group, state.version + 1, now)
+            if not actions:
+                return Abandoned(None)
+            is_new = not group.exists and any(map(_is_of_partition, actions))
+            first = [*table_actions(state, self.group, now), *([_HEAD] if is_new else [])]
+            info = CommitInfo(
+                txn_id,
+                now,
+                operation,
+                self._client_id,
+                ENGINE,
+                is_blind_append=False,
+                parameters=dict(parameters),
+            )
+            return Draft(info, [*first, *actions])
+
+        with self._lock, self._known.turn:
+            self._log.catch_up()
+            committed = self._log.commit(write, deadline)
+            if committed is not None and self._maintenance is not None:
+                self._maintenance.committed(self._log.state)
+
+
+def _is_of_partition(action: Action) -> bool:
+    return (
+        isinstance(action, DomainMetadata)
+        and action.domain.startswith(PARTITION_PREFIX)
+        and not action.removed
+    )

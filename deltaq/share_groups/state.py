@@ -1,0 +1,327 @@
+"""What a share group knows of a partition, and how each entry of its log changes it. Pure.
+
+The specification is `docs/internals/format.md`, "Share groups". Each rule sees the state that the
+entry would follow, so no clock decides: of an acknowledgement and the end of its lock, the one that
+takes the next slot wins.
+"""
+
+from __future__ import annotations
+
+import enum
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from deltaq.message import AcknowledgeType
+from deltaq.names import check_id
+from deltaq.serde.json_text import compact_json, strict_json
+
+
+class RecordState(enum.IntEnum):
+    """What is decided of a record. The numbers are Kafka's."""
+
+    AVAILABLE = 0
+    """To be delivered; at once, or from a time on."""
+    ACQUIRED = 1
+    """Locked by the worker that has taken it."""
+    ACKNOWLEDGED = 2
+    """Processed. Never delivered again."""
+    ARCHIVED = 4
+    """Rejected, delivered too often, or removed from the topic. Never delivered again."""
+
+
+_FINISHED = (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)
+
+
+class Lock(NamedTuple):
+    """A worker's lock on the records that it has taken in the entry `since`."""
+
+    owner: str
+    since: int
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The state of a record. `deliveries` counts how often it was taken, 0 once it is finished.
+    `lock` is that of an acquired record. An available one is delivered from `visible_ms` on, a time
+    in milliseconds since 1970 UTC; 0 is at once.
+    """
+
+    state: RecordState
+    deliveries: int = 0
+    lock: Lock | None = None
+    visible_ms: int = 0
+
+    def is_held(self, owner: str, deliveries: int) -> bool:
+        """Whether this worker has taken the record, in its delivery of this number."""
+        lock = self.lock
+        return lock is not None and lock.owner == owner and self.deliveries == deliveries
+
+
+ACKNOWLEDGED = Status(RecordState.ACKNOWLEDGED)
+ARCHIVED = Status(RecordState.ARCHIVED)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The offsets `[first, end)`, which have one status."""
+
+    first: int
+    end: int
+    status: Status
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledgement:
+    """What a worker decides of the offsets `[first, end)`, which it has taken in their delivery of
+    the number `deliveries`. Released records are delivered again from `visible_ms` on, as in
+    `Status`.
+    """
+
+    first: int
+    end: int
+    deliveries: int
+    type: AcknowledgeType
+    visible_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TakenRange:
+    """The offsets `[first, end)`, which a worker has taken. `deliveries` counts this delivery."""
+
+    first: int
+    end: int
+    deliveries: int
+
+
+@dataclass(frozen=True, slots=True)
+class SharePartition:
+    """A partition of a share group.
+
+    Records below `start` are finished, those from `end` on were never taken. `spans` cover all
+    between, in order and without gap; neighbours differ, and the first one is not finished.
+    """
+
+    start: int
+    spans: tuple[Span, ...] = ()
+
+    @property
+    def end(self) -> int:
+        """The first offset that was never taken."""
+        return self.spans[-1].end if self.spans else self.start
+
+    @property
+    def undecided(self) -> int:
+        """The number of records that were taken and are not finished."""
+        return sum(span.end - span.first for span in self.spans if not _is_finished(span))
+
+    def locks(self) -> Iterator[Lock]:
+        """The locks of acquired records; one may come several times."""
+        return (span.status.lock for span in self.spans if span.status.lock is not None)
+
+    def encoded(self) -> str:
+        """This state as the text of a domain."""
+        owners = sorted({lock.owner for lock in self.locks()})
+        number = {owner: at for at, owner in enumerate(owners)}
+        spans = [[span.end - span.first, *_numbers(span.status, number)] for span in self.spans]
+        return compact_json({"start": self.start, "owners": owners, "spans": spans})
+
+
+def _is_finished(span: Span) -> bool:
+    return span.status.state in _FINISHED
+
+
+def _numbers(status: Status, number: dict[str, int]) -> Sequence[int]:
+    if status.lock is not None:
+        return status.state, status.deliveries, number[status.lock.owner], status.lock.since
+    if status.state is not RecordState.AVAILABLE:
+        return (status.state,)
+    found = (status.state, status.deliveries)
+    return (*found, status.visible_ms) if status.visible_ms else found
+
+
+def parse_partition(text: str) -> SharePartition:
+    """The state in the text of a domain. Raises ValueError, KeyError, TypeError, and InvalidConfig
+    for the id of an owner that is not a name.
+    """
+    body: Any = strict_json(text)
+    owners = [check_id(owner, "owner") for owner in body["owners"]]
+    start = at = _number(body["start"])
+    spans = []
+    for length, *numbers in body["spans"]:
+        end = at + _number(length, 1)
+        spans.append(Span(at, end, _status(owners, *map(_number, numbers))))
+        at = end
+    found = SharePartition(start, tuple(spans))
+    if found != _normal(start, spans):
+        raise ValueError("spans that follow each other have one status, or the first is finished")
+    return found
+
+
+def _status(owners: Sequence[str], state: int, *numbers: int) -> Status:
+    match RecordState(state), numbers:
+        case RecordState.AVAILABLE, (deliveries, *visible_ms) if len(visible_ms) <= 1:
+            return Status(RecordState.AVAILABLE, deliveries, visible_ms=max(visible_ms, default=0))
+        case RecordState.ACQUIRED, (deliveries, owner, since) if deliveries and owner < len(owners):
+            return Status(RecordState.ACQUIRED, deliveries, Lock(owners[owner], since))
+        case (RecordState.ACKNOWLEDGED | RecordState.ARCHIVED) as finished, ():
+            return Status(finished)
+    raise ValueError(f"{[state, *numbers]} is no status of records")
+
+
+def _number(value: object, lowest: int = 0) -> int:
+    if type(value) is not int or value < lowest:
+        raise ValueError(f"{value!r} is not a number from {lowest}")
+    return value
+
+
+# --- how entries change it ---
+
+
+def _normal(start: int, spans: Iterable[Span]) -> SharePartition:
+    """The partition with these spans: neighbours of one status are joined, and `start` passes what
+    is finished.
+    """
+    joined: list[Span] = []
+    for span in spans:
+        if not joined and _is_finished(span):
+            start = span.end
+        elif joined and joined[-1].status == span.status:
+            joined[-1] = replace(joined[-1], end=span.end)
+        else:
+            joined.append(span)
+    return SharePartition(start, tuple(joined))
+
+
+def _changed(partition: SharePartition, after: Callable[[Status], Status]) -> SharePartition:
+    """The partition with another status of each span."""
+    spans = (replace(span, status=after(span.status)) for span in partition.spans)
+    return _normal(partition.start, spans)
+
+
+def _given_back(status: Status, limit: int, visible_ms: int = 0) -> Status:
+    """The status of a record that is given back, which was delivered `limit` times at most."""
+    if status.deliveries >= limit:
+        return ARCHIVED
+    return Status(RecordState.AVAILABLE, status.deliveries, visible_ms=visible_ms)
+
+
+def without_locks(
+    partition: SharePartition, is_over: Callable[[Lock], bool], limit: int
+) -> SharePartition:
+    """The records whose lock is over are available again; those that were delivered `limit` times
+    are archived.
+    """
+
+    def after(status: Status) -> Status:
+        is_free = status.lock is not None and is_over(status.lock)
+        return _given_back(status, limit) if is_free else status
+
+    return _changed(partition, after)
+
+
+def acknowledged(
+    partition: SharePartition,
+    owner: str,
+    acknowledgements: Collection[Acknowledgement],
+    limit: int,
+) -> tuple[SharePartition, list[range]]:
+    """The partition after acknowledgements of a worker, which do not overlap, and the offsets of
+    those that count. Others are refused: the worker does not hold the record any more.
+    """
+    ordered = sorted(acknowledgements, key=lambda each: each.first)
+    firsts = [each.first for each in ordered]
+    spans: list[Span] = []
+    applied: list[range] = []
+    for piece in _split(partition.spans, ordered):
+        at = bisect_right(firsts, piece.first) - 1
+        about = ordered[at] if at >= 0 and piece.first < ordered[at].end else None
+        if about is not None and piece.status.is_held(owner, about.deliveries):
+            applied.append(range(piece.first, piece.end))
+            spans.append(replace(piece, status=_decided(piece.status, about, limit)))
+        else:
+            spans.append(piece)
+    return _normal(partition.start, spans), applied
+
+
+def _split(spans: Iterable[Span], at: Sequence[Acknowledgement]) -> Iterator[Span]:
+    """The spans in pieces, none of which crosses an edge of an acknowledgement."""
+    edges = [edge for each in at for edge in (each.first, each.end)]
+    for span in spans:
+        first = span.first
+        for edge in edges[bisect_right(edges, first) :]:
+            if edge >= span.end:
+                break
+            if edge > first:
+                yield Span(first, edge, span.status)
+                first = edge
+        yield Span(first, span.end, span.status)
+
+
+def _decided(status: Status, by: Acknowledgement, limit: int) -> Status:
+    match by.type:
+        case AcknowledgeType.ACCEPT:
+            return ACKNOWLEDGED
+        case AcknowledgeType.REJECT:
+            return ARCHIVED
+        case AcknowledgeType.RELEASE:
+            return _given_back(status, limit, by.visible_ms)
+
+
+def without_removed(partition: SharePartition, log_start: int) -> SharePartition:
+    """The partition after the topic has removed the records below `log_start`. Those that a worker
+    holds stay, until it has decided or its lock is over.
+    """
+    spans = [
+        replace(piece, status=ARCHIVED)
+        if piece.end <= log_start and piece.status.lock is None
+        else piece
+        for span in partition.spans
+        for piece in _cut(span, log_start)
+    ]
+    if partition.end < log_start:
+        spans.append(Span(partition.end, log_start, ARCHIVED))
+    return _normal(partition.start, spans)
+
+
+def _cut(span: Span, at: int) -> Sequence[Span]:
+    if not span.first < at < span.end:
+        return (span,)
+    return replace(span, end=at), replace(span, first=at)
+
+
+def taken(
+    partition: SharePartition,
+    lock: Lock,
+    until: int,
+    records_max: int,
+    undecided_max: int,
+    now_ms: int,
+) -> tuple[SharePartition, list[TakenRange]]:
+    """The partition after a worker has taken up to `records_max` records: first those to be
+    delivered again, then new ones below the offset `until`. Of these no more than leave
+    `undecided_max` records undecided.
+    """
+    spans: list[Span] = []
+    found: list[TakenRange] = []
+    left = records_max
+
+    def take(first: int, end: int, deliveries: int) -> None:
+        nonlocal left
+        left -= end - first
+        found.append(TakenRange(first, end, deliveries))
+        spans.append(Span(first, end, Status(RecordState.ACQUIRED, deliveries, lock)))
+
+    for span in partition.spans:
+        status = span.status
+        is_due = status.state is RecordState.AVAILABLE and status.visible_ms <= now_ms
+        cut = min(span.end, span.first + left) if is_due else span.first
+        if span.first < cut:
+            take(span.first, cut, status.deliveries + 1)
+        if cut < span.end:
+            spans.append(replace(span, first=cut))
+    end = min(until, partition.end + min(left, undecided_max - partition.undecided))
+    if partition.end < end:
+        take(partition.end, end, 1)
+    return _normal(partition.start, spans), found

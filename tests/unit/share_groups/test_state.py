@@ -1,0 +1,240 @@
+"""What a share group knows of a partition, against a model that has a line for each record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deltaq.message import AcknowledgeType
+from deltaq.share_groups.state import (
+    Acknowledgement,
+    Lock,
+    RecordState,
+    SharePartition,
+    Span,
+    Status,
+    TakenRange,
+    acknowledged,
+    parse_partition,
+    taken,
+    without_locks,
+    without_removed,
+)
+
+ACCEPT, RELEASE, REJECT = AcknowledgeType
+LIMIT = 3
+"""The delivery count limit."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One record in the model."""
+
+    state: str = "new"
+    deliveries: int = 0
+    lock: tuple[str, int] | None = None
+    visible_ms: int = 0
+
+
+class Model:
+    """A line for each offset below 60, changed one by one."""
+
+    def __init__(self) -> None:
+        self.lines = {offset: Line() for offset in range(60)}
+
+    def give_back(self, offset: int, visible_ms: int = 0) -> None:
+        line = self.lines[offset]
+        is_last = line.deliveries >= LIMIT
+        self.lines[offset] = (
+            Line("archived")
+            if is_last
+            else Line("available", line.deliveries, visible_ms=visible_ms)
+        )
+
+    def take(self, lock: tuple[str, int], until: int, most: int, locks: int, now: int) -> list[int]:
+        found: list[int] = []
+        undecided = sum(line.state in ("available", "acquired") for line in self.lines.values())
+        for offset, line in self.lines.items():
+            is_due = line.state == "available" and line.visible_ms <= now
+            is_new = line.state == "new" and offset < until and undecided < locks
+            if len(found) < most and (is_due or is_new):
+                undecided += is_new
+                self.lines[offset] = Line("acquired", line.deliveries + 1, lock)
+                found.append(offset)
+        return found
+
+    def decide(self, owner: str, offset: int, deliveries: int, kind: AcknowledgeType) -> bool:
+        line = self.lines[offset]
+        if line.lock is None or line.lock[0] != owner or line.deliveries != deliveries:
+            return False
+        if kind is RELEASE:
+            self.give_back(offset, visible_ms=offset % 3)
+        else:
+            self.lines[offset] = Line("acknowledged" if kind is ACCEPT else "archived")
+        return True
+
+    def end_lock(self, lock: tuple[str, int]) -> None:
+        for offset, line in self.lines.items():
+            if line.lock == lock:
+                self.give_back(offset)
+
+    def remove(self, log_start: int) -> None:
+        for offset in range(log_start):
+            if self.lines[offset].state in ("new", "available"):
+                self.lines[offset] = Line("archived")
+
+
+def lines(partition: SharePartition) -> dict[int, Line]:
+    """The records as the model has them; what is below the start is finished."""
+    found = {offset: Line("finished") for offset in range(partition.start)}
+    for span in partition.spans:
+        status = span.status
+        for offset in range(span.first, span.end):
+            found[offset] = Line(
+                status.state.name.lower(), status.deliveries, status.lock, status.visible_ms
+            )
+    return found | {offset: Line() for offset in range(partition.end, 60)}
+
+
+def shown(model: Model) -> dict[int, Line]:
+    """The model with what is finished before the first other record shown as such."""
+    found = dict(model.lines)
+    for offset, line in model.lines.items():
+        if line.state not in ("acknowledged", "archived"):
+            break
+        found[offset] = Line("finished")
+    return found
+
+
+def offsets(ranges: Iterable[TakenRange | range]) -> list[int]:
+    return [
+        offset
+        for each in ranges
+        for offset in (each if isinstance(each, range) else range(each.first, each.end))
+    ]
+
+
+owners = st.sampled_from(["one", "two"])
+small = st.integers(0, 12)
+steps = st.one_of(
+    st.tuples(st.just("take"), owners, st.integers(0, 50), small, small, st.integers(0, 3)),
+    st.tuples(
+        st.just("decide"),
+        owners,
+        st.lists(
+            st.tuples(
+                st.integers(0, 45),
+                st.integers(1, 12),
+                st.integers(1, LIMIT),
+                st.sampled_from(AcknowledgeType),
+            ),
+            max_size=3,
+        ),
+    ),
+    st.tuples(st.just("end"), st.integers(0, 30)),
+    st.tuples(st.just("remove"), st.integers(0, 30)),
+)
+
+
+@given(st.lists(steps, max_size=25))
+def test_a_partition_is_what_the_same_steps_make_of_each_record(drawn: list[tuple]) -> None:
+    partition, model = SharePartition(0), Model()
+    locks: list[tuple[str, int]] = []
+    for version, (step, *about) in enumerate(drawn):
+        if step == "take":
+            owner, until, most, limit, now = about
+            lock = Lock(owner, version)
+            locks.append(lock)
+            partition, found = taken(partition, lock, until, most, limit, now)
+            assert offsets(found) == model.take(lock, until, most, limit, now)
+            for each in found:
+                for offset in range(each.first, each.end):
+                    assert model.lines[offset].deliveries == each.deliveries
+        elif step == "decide":
+            owner, decisions = about
+            free: set[int] = set()
+            acks = []
+            for first, length, deliveries, kind in decisions:
+                wanted = range(first, first + length)
+                if free.isdisjoint(wanted):
+                    free |= {*wanted}
+                    # Each offset by itself where they are visible at different times.
+                    acks += [
+                        Acknowledgement(at, at + 1, deliveries, kind, at % 3)
+                        if kind is RELEASE
+                        else Acknowledgement(first, first + length, deliveries, kind)
+                        for at in (wanted if kind is RELEASE else [first])
+                    ]
+            partition, applied = acknowledged(partition, owner, acks, LIMIT)
+            decided = {
+                offset
+                for ack in acks
+                for offset in range(ack.first, ack.end)
+                if model.decide(owner, offset, ack.deliveries, ack.type)
+            }
+            assert sorted(offsets(applied)) == sorted(decided)
+        elif step == "end" and locks:
+            over = locks[about[0] % len(locks)]
+            partition = without_locks(partition, lambda lock, over=over: lock == over, LIMIT)
+            model.end_lock(over)
+        elif step == "remove":
+            partition = without_removed(partition, about[0])
+            model.remove(about[0])
+        assert lines(partition) == shown(model)
+        assert parse_partition(partition.encoded()) == partition
+
+
+LOCK = Lock("one", 7)
+HELD = Status(RecordState.ACQUIRED, 1, LOCK)
+
+
+def test_a_late_acknowledgement_of_an_earlier_delivery_is_refused() -> None:
+    partition = SharePartition(0, (Span(0, 2, replace(HELD, deliveries=2)),))
+    after, applied = acknowledged(partition, "one", [Acknowledgement(0, 2, 1, ACCEPT)], LIMIT)
+    assert (after, applied) == (partition, [])
+
+
+def test_a_million_finished_records_leave_nothing() -> None:
+    partition = SharePartition(0)
+    for version in range(0, 1_000_000, 50_000):
+        lock = Lock("one", version)
+        partition, _ = taken(partition, lock, 1_000_000, 50_000, 50_000, 0)
+        acks = [Acknowledgement(version, version + 50_000, 1, ACCEPT)]
+        partition, _ = acknowledged(partition, "one", acks, LIMIT)
+    assert partition == SharePartition(1_000_000)
+    assert partition.encoded() == '{"start":1000000,"owners":[],"spans":[]}'
+
+
+def test_spans_grow_with_undecided_records_and_not_with_finished_ones() -> None:
+    partition, found = taken(SharePartition(0), LOCK, 10_000, 10_000, 2_000, 0)
+    assert partition.undecided == 2_000
+    odd = [Acknowledgement(at, at + 1, 1, ACCEPT) for at in range(1, 2_000, 2)]
+    partition, _ = acknowledged(partition, "one", odd, LIMIT)
+    assert (partition.undecided, len(partition.spans)) == (1_000, 2_000)
+    partition, _ = taken(partition, Lock("two", 8), 10_000, 10_000, 2_000, 0)
+    assert (partition.undecided, partition.end) == (2_000, 3_000)
+    assert len(partition.encoded()) < 40_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"start":-1,"owners":[],"spans":[]}',
+        '{"start":0,"owners":[],"spans":[[0,0,1]]}',
+        '{"start":0,"owners":[],"spans":[[1,2]]}',
+        '{"start":0,"owners":[],"spans":[[1,3,1]]}',
+        '{"start":0,"owners":[],"spans":[[1,0,1],[2,0,1]]}',
+        '{"start":0,"owners":[],"spans":[[1,1,1,0,4]]}',
+        '{"start":0,"owners":["a"],"spans":[[1,1,0,0,4]]}',
+        '{"start":0,"owners":["a"],"spans":[[1,1,1,0]]}',
+        '{"start":0,"owners":[],"spans":[[1,0,1,2,3]]}',
+        '{"start":0,"owners":[],"spans":[[1,0,1],[1,4,2]]}',
+    ],
+)
+def test_a_damaged_state_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"number|status|finished|RecordState"):
+        parse_partition(text)

@@ -25,9 +25,11 @@ import importlib
 import typing
 
 from deltaq.errors import (
+    ConcurrentModificationException,
     Corrupt,
     Fenced,
     GroupInUse,
+    IllegalStateException,
     Incompatible,
     InvalidConfig,
     InvalidValue,
@@ -51,6 +53,7 @@ from deltaq.message import (
     TIMESTAMP_CREATE_TIME,
     TIMESTAMP_LOG_APPEND_TIME,
     TIMESTAMP_NOT_AVAILABLE,
+    AcknowledgeType,
     Message,
     TopicPartition,
 )
@@ -62,6 +65,7 @@ if typing.TYPE_CHECKING:
     from deltaq.consumer import Consumer, ConsumerHealth, DeserializingConsumer, PartitionHealth
     from deltaq.producer import Producer, SerializingProducer
     from deltaq.serde.errors import ConsumeError, ProduceError, SerializationError
+    from deltaq.share_consumer import DeserializingShareConsumer, Messages, ShareConsumer
     from deltaq.store.bucket_setup import BucketSetup, setup
     from deltaq.topic import Topic
     from deltaq.topics.arrow_input import ArrowInput
@@ -75,16 +79,20 @@ __all__ = [
     "TIMESTAMP_CREATE_TIME",
     "TIMESTAMP_LOG_APPEND_TIME",
     "TIMESTAMP_NOT_AVAILABLE",
+    "AcknowledgeType",
     "AdminClient",
     "ArrowInput",
     "BucketSetup",
+    "ConcurrentModificationException",
     "ConsumeError",
     "Consumer",
     "ConsumerHealth",
     "Corrupt",
     "DeserializingConsumer",
+    "DeserializingShareConsumer",
     "Fenced",
     "GroupInUse",
+    "IllegalStateException",
     "Incompatible",
     "InvalidConfig",
     "InvalidValue",
@@ -92,6 +100,7 @@ __all__ = [
     "KafkaException",
     "Message",
     "MessageTooLarge",
+    "Messages",
     "NewTopic",
     "OffsetOutOfRange",
     "OutcomeUnknown",
@@ -101,6 +110,7 @@ __all__ = [
     "QueueFull",
     "SerializationError",
     "SerializingProducer",
+    "ShareConsumer",
     "Topic",
     "TopicExists",
     "TopicPartition",
@@ -123,12 +133,15 @@ _LOADED_WHEN_USED = {
     "Consumer": "consumer",
     "ConsumerHealth": "consumer",
     "DeserializingConsumer": "consumer",
+    "DeserializingShareConsumer": "share_consumer",
+    "Messages": "share_consumer",
     "NewTopic": "admin",
     "PartitionHealth": "consumer",
     "ProduceError": "serde.errors",
     "Producer": "producer",
     "SerializationError": "serde.errors",
     "SerializingProducer": "producer",
+    "ShareConsumer": "share_consumer",
     "Topic": "topic",
     "cut": "transactions.cut",
     "setup": "store.bucket_setup",

@@ -368,6 +368,18 @@ def _code_of(other: object) -> int | None:
     return other if isinstance(other, int) else None
 
 
+class IllegalStateException(RuntimeError):
+    """A share consumer was called in a state in which it cannot answer: see the text. The name is
+    that of confluent-kafka.
+    """
+
+
+class ConcurrentModificationException(RuntimeError):
+    """A share consumer was called while another thread was inside one of its calls. Use one share
+    consumer for each thread. The name is that of confluent-kafka.
+    """
+
+
 class KafkaException(Exception):
     """Base class of every exception about topics, groups and stores; `args[0]` is the
     `KafkaError`.

@@ -341,6 +341,26 @@ class FetchedMessage(_RowMessage[FetchedRecords]):
         return None if self._records is None else self._records.topic_id
 
 
+class SharedMessage(FetchedMessage):
+    """A record that a share group has delivered."""
+
+    __slots__ = ("_deliveries",)
+
+    _deliveries: int
+
+    @classmethod
+    def delivered(cls, records: FetchedRecords, row: int, deliveries: int) -> SharedMessage:
+        """The message of a row, in its delivery of this number."""
+        message = object.__new__(cls)
+        message._records = records
+        message._row = row
+        message._deliveries = deliveries
+        return message
+
+    def delivery_count(self) -> int | None:
+        return self._deliveries
+
+
 class DeliveredMessage(_RowMessage[DeliveredRecords]):
     """The message of a delivery callback."""
 

@@ -6,7 +6,6 @@ Modules:
   `confluent_kafka`: the producers that report errors as it does; values that deltaq itself does not
   need
 * `cimpl/`: the names of confluent-kafka's C module, for its own Python code
-* `confluent/share`: share consumers, which are refused
 * `confluent/error`, `confluent/serialization`, `confluent/schema_registry/`, `confluent/cimpl`,
   `confluent/serializing_producer`, `confluent/deserializing_consumer`: the modules in which
   `confluent_kafka` has these names

@@ -5,6 +5,7 @@ Modules:
 * `client_table`, `topic_table`, `no_effect`: the settings of clients and of topics: name, type,
   default, range (`isolation.level` and `transactional.id` too); Kafka's settings that are accepted
   without effect
+* `group`: the settings of groups, and what a group's log stores of them
 * `client`, `topic`, `declare`, `setting`: parsing and checking what users set; the kinds of
   settings
 """
@@ -16,6 +17,7 @@ from deltaq.config.client import (
     ClientConfig,
     ConsumerConfig,
     ProducerConfig,
+    ShareConsumerConfig,
     parse_client_config,
 )
 from deltaq.config.client_table import CLIENT_SETTINGS
@@ -36,6 +38,7 @@ __all__ = [
     "ConsumerConfig",
     "ProducerConfig",
     "Setting",
+    "ShareConsumerConfig",
     "TopicSettings",
     "check_topic_properties",
     "parse_client_config",

@@ -134,7 +134,37 @@ class ConsumerConfig(ClientConfig):
     on_commit: Callback | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ShareConsumerConfig(ClientConfig):
+    """The configuration of a share consumer. `share_acknowledgement_mode` is `implicit` or
+    `explicit`.
+    """
+
+    kind = "share consumer"
+
+    group_id: str
+    share_acknowledgement_mode: str
+    max_poll_records: int
+    fetch_wait_max_ms: int
+
+
 ConfigT = TypeVar("ConfigT", bound=ClientConfig)
+
+_NOT_OF_SHARE_CONSUMERS = (
+    "auto.offset.reset",
+    "enable.auto.commit",
+    "enable.partition.eof",
+    "group.instance.id",
+    "group.protocol",
+    "group.remote.assignor",
+    "heartbeat.interval.ms",
+    "isolation.level",
+    "on_commit",
+    "partition.assignment.strategy",
+    "queued.min.messages",
+    "session.timeout.ms",
+)
+"""Settings of consumers that librdkafka refuses for share consumers."""
 
 
 def parse_client_config(
@@ -146,7 +176,8 @@ def parse_client_config(
 
     `kwargs` take precedence over `conf` and may be spelled `linger_ms` or `linger.ms`.
     InvalidConfig for an unknown key, an invalid value, or settings that contradict each other;
-    ValueError for a consumer without `group.id`; TypeError if `conf` is not a mapping.
+    ValueError for a consumer without `group.id`, and for a setting that a share consumer refuses;
+    TypeError if `conf` is not a mapping.
     """
     if conf is None and kwargs:
         conf = {}
@@ -167,6 +198,8 @@ def parse_client_config(
     given = {name: value for name, value in given.items() if value is not None}
     options = {name: value for name, value in store_options.items() if value is not None}
     _check_required(config.kind, given)
+    if config is ShareConsumerConfig:
+        _check_share_consumer(given)
     _warn_of_no_effect(config.kind, given)
     values: dict[str, Any] = {
         name: given.get(name, setting.default) for name, setting in CLIENT_SETTINGS.items()
@@ -237,7 +270,7 @@ def store_option(key: str, value: object) -> str | None:
 
 
 def _check_required(kind: str, values: Mapping[str, object]) -> None:
-    if kind == "consumer" and not values.get("group.id"):
+    if kind in ("consumer", "share consumer") and not values.get("group.id"):
         # confluent-kafka raises a ValueError with this text.
         raise ValueError("Failed to create consumer: group.id must be set")
     root = values.get("bootstrap.servers")
@@ -260,7 +293,7 @@ def _warn_of_no_effect(kind: str, values: Mapping[str, SettingValue]) -> None:
             continue
         if setting.effect == "none":
             _LOG.warning("Configuration property %s has no effect in deltaq. %s", name, setting.doc)
-        elif setting.clients not in ("both", kind):
+        elif setting.clients not in ("both", kind, *_ALSO.get(kind, ())):
             _LOG.warning(
                 "Configuration property %s is a %s property and will be ignored by this %s "
                 "instance",
@@ -271,6 +304,20 @@ def _warn_of_no_effect(kind: str, values: Mapping[str, SettingValue]) -> None:
         else:
             continue
         _warned.add(name)
+
+
+_ALSO = {"share consumer": ("consumer",)}
+"""The clients whose settings another one takes without a warning."""
+
+
+def _check_share_consumer(given: Mapping[str, object]) -> None:
+    """Raise ValueError, as confluent-kafka does, for a setting that a share consumer refuses."""
+    for name in _NOT_OF_SHARE_CONSUMERS:
+        if name in given:
+            raise ValueError(
+                f"Failed to create share consumer: `{name}` is not applicable for share consumer; "
+                "settings of the group are set by AdminClient.incremental_alter_configs"
+            )
 
 
 def _fit_producer(values: dict[str, Any], given: frozenset[str]) -> None:

@@ -233,9 +233,21 @@ _OF_CONSUMERS = (
     callback("on_commit", "consumer").means("Called with (error, partitions) after a commit."),
 )
 
+_OF_SHARE_CONSUMERS = (
+    choice(
+        "share.acknowledgement.mode", "share consumer", "implicit", ("implicit", "explicit")
+    ).means(
+        "`implicit`: the messages of a `poll` are accepted by the next `poll` or commit. "
+        "`explicit`: each is acknowledged by `acknowledge` before the next `poll`."
+    ),
+    integer("max.poll.records", "share consumer", 500, 1, INT32_MAX).means(
+        "Most messages that one `poll` takes."
+    ),
+)
+
 
 CLIENT_SETTINGS: Mapping[str, Setting] = {
-    s.name: s for s in (*_SHARED, *_OF_PRODUCERS, *_OF_CONSUMERS, *NO_EFFECT)
+    s.name: s for s in (*_SHARED, *_OF_PRODUCERS, *_OF_CONSUMERS, *_OF_SHARE_CONSUMERS, *NO_EFFECT)
 }
 """Client settings by name; each lists its aliases. `store.*` is not included: the store checks
 these settings.

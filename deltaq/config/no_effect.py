@@ -183,7 +183,6 @@ NO_EFFECT: tuple[Setting, ...] = (
         ),
         integer("fetch.queue.backoff.ms", "consumer", 1_000, 0, 300_000),
         integer("fetch.error.backoff.ms", "consumer", 500, 0, 300_000),
-        integer("max.poll.records", "consumer", 500, 1, INT32_MAX),
     ),
     *without_effect(
         "deltaq has one group protocol, without a coordinator.",
@@ -191,7 +190,6 @@ NO_EFFECT: tuple[Setting, ...] = (
         string("group.protocol.type", "consumer", "consumer"),
         string("group.remote.assignor", "consumer"),
         integer("coordinator.query.interval.ms", "consumer", 600_000, 1, 3_600_000),
-        string("share.acknowledgement.mode", "consumer", "implicit"),
     ),
     *without_effect(
         "Offsets are always committed to the group's log.",

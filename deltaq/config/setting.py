@@ -16,7 +16,7 @@ from deltaq.errors import InvalidConfig, KafkaError
 Kind: TypeAlias = Literal[
     "boolean", "integer", "float", "string", "choice", "list", "callable", "logger"
 ]
-Clients: TypeAlias = Literal["both", "producer", "consumer", "topic", "group"]
+Clients: TypeAlias = Literal["both", "producer", "consumer", "share consumer", "topic", "group"]
 Effect: TypeAlias = Literal["honoured", "always", "none"]
 SettingValue: TypeAlias = "bool | int | float | str | tuple[str | Callable[..., Any], ...] | None"
 

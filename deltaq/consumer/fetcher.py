@@ -56,9 +56,9 @@ class PollTimer:
         self._idle_s = store.poll_interval.busy_s
         self._found_at = clock.monotonic()
 
-    def wait(self, found: bool, rested_s: float = 0.0) -> bool:
-        """Wait for new entries; not at all after a read that `found` some. Returns whether the wait
-        was ended early.
+    def wait(self, found: bool, rested_s: float = 0.0, most_s: float = float("inf")) -> bool:
+        """Wait for new entries, `most_s` seconds at most; not at all after a read that `found`
+        some. Returns whether the wait was ended early.
 
         `rested_s`: how long ago other readers of this process read the log. The wait is shorter by
         as much, so that the readers poll together.
@@ -68,9 +68,8 @@ class PollTimer:
             self._idle_s, self._found_at = interval.busy_s, now
             return True
         is_steady = now - self._found_at < interval.steady_s
-        was_woken = self._watch.wait(
-            max(interval.busy_s, min(self._idle_s, self._wait_max_s) - rested_s)
-        )
+        wait_s = max(interval.busy_s, min(self._idle_s, self._wait_max_s) - rested_s)
+        was_woken = self._watch.wait(min(wait_s, most_s))
         # A topic that stays quiet is asked less and less often.
         if not was_woken and not is_steady:
             self._idle_s = min(self._idle_s * 1.5, max(interval.busy_s, interval.idle_s))

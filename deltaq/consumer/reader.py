@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from deltaq.clock import Clock, checked_timeout
-from deltaq.config import ConsumerConfig, topic_properties
+from deltaq.config import ConsumerConfig, ShareConsumerConfig, topic_properties
 from deltaq.consumer.assignment import Assignment
 from deltaq.consumer.calls import PendingEvents, check_partition, partition_list
 from deltaq.consumer.fetch_buffer import (
@@ -198,7 +198,7 @@ class Reader:
 
 
 def group_maintenance(
-    config: ConsumerConfig, store: Store, clock: Clock
+    config: ConsumerConfig | ShareConsumerConfig, store: Store, clock: Clock
 ) -> BackgroundLogMaintenance | None:
     """The maintenance of the group's log beside a consumer, unless it is switched off."""
     if not config.maintenance_enable:

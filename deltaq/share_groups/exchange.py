@@ -30,12 +30,12 @@ class PartitionId(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Offer:
     """What a topic has of a partition: the offsets from `log_start` to below `log_end`. A group
-    that has never read it begins at `first`.
+    that has never read it begins at `first`, and not yet without one.
     """
 
     log_start: int
     log_end: int
-    first: int
+    first: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Exchange:
 
     It acknowledges records that it has taken, and wants up to `records_max` records of the
     partitions in `offers`, of which earlier ones come first. With `gives_back`, all that it still
-    holds of these partitions is given back.
+    holds of any partition is given back.
     """
 
     owner: str
@@ -76,13 +76,10 @@ def exchanged(
     now_ms: int,
 ) -> Exchanged:
     """What the entry `version` does, at the time `now_ms`. `partitions` are those that the log
-    has of the partitions in the exchange. The locks in `over` have ended.
+    has of the partitions in the exchange; of all if the worker gives back. The locks in `over` have
+    ended.
     """
     owner, limit = exchange.owner, settings.share_delivery_count_limit
-
-    def is_over(lock: Lock) -> bool:
-        return lock in over or (exchange.gives_back and lock.owner == owner)
-
     after = dict(partitions)
     applied: dict[PartitionId, Sequence[range]] = {}
     found: dict[PartitionId, Sequence[TakenRange]] = {}
@@ -90,10 +87,15 @@ def exchanged(
     for key, acknowledgements in exchange.acknowledgements.items():
         if key in after:
             after[key], applied[key] = acknowledged(after[key], owner, acknowledgements, limit)
+    if exchange.gives_back:
+        for key, state in after.items():
+            after[key] = without_locks(state, lambda lock: lock.owner == owner, limit)
     left = exchange.records_max
     for key, offer in exchange.offers.items():
-        state = after.get(key) or SharePartition(offer.first)
-        state = without_removed(without_locks(state, is_over, limit), offer.log_start)
+        if key not in after and offer.first is None:
+            continue
+        state = after.get(key) or SharePartition(offer.first or 0)
+        state = without_removed(without_locks(state, over.__contains__, limit), offer.log_start)
         state, ranges = taken(
             state,
             Lock(owner, version),

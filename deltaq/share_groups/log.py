@@ -162,6 +162,10 @@ class ShareLog:
         with self._lock:
             return self._read()
 
+    def last_read(self) -> ShareGroup:
+        """The group as last read. Does no I/O and takes no lock."""
+        return self._group(self._log.state)
+
     def _read(self) -> ShareGroup:
         self._log.catch_up()
         return self._group(self._log.state)
@@ -180,7 +184,8 @@ class ShareLog:
 
         def plan(group: ShareGroup, version: int, now_ms: int) -> list[Action]:
             nonlocal result
-            partitions, settings = group.known(keys), group.settings
+            partitions = group.partitions() if exchange.gives_back else group.known(keys)
+            settings = group.settings
             over: Collection[Lock] = ()
             if exchange.records_max:
                 now = self._clock.monotonic()

@@ -57,7 +57,7 @@ def offset_for_time(
     deleted, Corrupt, Unavailable.
     """
     cache = layouts or LayoutCache(store)
-    return _through_compactions(
+    return through_compactions(
         log, lambda: _first_since(store, log, partition, timestamp_ms, cache)
     )
 
@@ -79,7 +79,7 @@ def offsets_for_times(
     def search() -> list[int | None]:
         return in_parallel_if_remote(store, clock, one, asked)
 
-    return _through_compactions(log, search)
+    return through_compactions(log, search)
 
 
 def _first_since(
@@ -118,7 +118,7 @@ def time_of_offset(store: Store, log: ReadableTopic, partition: int, offset: int
         )
         return int(times_ms[0].as_py()) if len(times_ms) else None
 
-    return _through_compactions(log, search)
+    return through_compactions(log, search)
 
 
 def newest_time(store: Store, log: ReadableTopic, partition: int) -> tuple[int, int] | None:
@@ -154,7 +154,7 @@ def newest_time(store: Store, log: ReadableTopic, partition: int) -> tuple[int, 
                         )
         return None if best[0] < 0 else (-best[1], best[0])
 
-    return _through_compactions(log, search)
+    return through_compactions(log, search)
 
 
 def _batches(log: ReadableTopic, partition: int) -> list[tuple[Batch, int]]:
@@ -214,7 +214,10 @@ def _times(store: Store, read: FileRead) -> tuple[pa.Array, pa.Array]:
     return fetched.rows.column("_offset"), pc.divide(times_us, 1000)
 
 
-def _through_compactions(log: ReadableTopic, search: Callable[[], T]) -> T:
+def through_compactions(log: ReadableTopic, search: Callable[[], T]) -> T:
+    """What `search` finds; it is repeated with the log loaded anew after each FileGone. Raises what
+    `load_again` raises.
+    """
     topic_id = log.live_head.topic_id
     while True:
         try:

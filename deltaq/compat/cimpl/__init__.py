@@ -18,10 +18,7 @@ from deltaq.admin import NewPartitions, NewTopic
 from deltaq.compat.cimpl.admin import AdminClientImpl as _AdminClientImpl
 from deltaq.compat.cimpl.constants import *  # noqa: F403 - all of them, and nothing else is in there
 from deltaq.compat.confluent.producer import Producer
-from deltaq.compat.confluent.share import ShareConsumer
 from deltaq.compat.confluent.types import (
-    ConcurrentModificationException,
-    IllegalStateException,
     Uuid,
     consistent,
     fnv1a,
@@ -30,7 +27,12 @@ from deltaq.compat.confluent.types import (
     version,
 )
 from deltaq.consumer import Consumer
-from deltaq.errors import KafkaError, KafkaException
+from deltaq.errors import (
+    ConcurrentModificationException,
+    IllegalStateException,
+    KafkaError,
+    KafkaException,
+)
 from deltaq.message import (
     OFFSET_BEGINNING,
     OFFSET_END,
@@ -42,6 +44,7 @@ from deltaq.message import (
     Message,
     TopicPartition,
 )
+from deltaq.share_consumer import ShareConsumer
 
 __all__ = [
     "OFFSET_BEGINNING",

@@ -24,12 +24,8 @@ from deltaq.admin import (
 )
 from deltaq.compat.confluent.events import ThrottleEvent
 from deltaq.compat.confluent.producer import Producer, SerializingProducer
-from deltaq.compat.confluent.share import DeserializingShareConsumer, ShareConsumer
 from deltaq.compat.confluent.types import (
-    AcknowledgeType,
-    ConcurrentModificationException,
     ElectionType,
-    IllegalStateException,
     Uuid,
     consistent,
     fnv1a,
@@ -38,7 +34,12 @@ from deltaq.compat.confluent.types import (
     version,
 )
 from deltaq.consumer import Consumer, DeserializingConsumer
-from deltaq.errors import KafkaError, KafkaException
+from deltaq.errors import (
+    ConcurrentModificationException,
+    IllegalStateException,
+    KafkaError,
+    KafkaException,
+)
 from deltaq.message import (
     OFFSET_BEGINNING,
     OFFSET_END,
@@ -47,9 +48,11 @@ from deltaq.message import (
     TIMESTAMP_CREATE_TIME,
     TIMESTAMP_LOG_APPEND_TIME,
     TIMESTAMP_NOT_AVAILABLE,
+    AcknowledgeType,
     Message,
     TopicPartition,
 )
+from deltaq.share_consumer import DeserializingShareConsumer, Messages, ShareConsumer
 
 __version__ = version()
 
@@ -75,6 +78,7 @@ __all__ = [
     "KafkaError",
     "KafkaException",
     "Message",
+    "Messages",
     "Node",
     "Producer",
     "SerializingProducer",

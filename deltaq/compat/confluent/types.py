@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from enum import Enum, IntEnum
+from enum import Enum
 
 from deltaq.partitioner import assign_partitions
 
@@ -45,18 +45,6 @@ def _partition(partitioner: str, key: bytes, partitions: int) -> int:
     return assign_partitions(partitioner, [bytes(memoryview(key))], partitions, 0)[0]
 
 
-class IllegalStateException(RuntimeError):
-    """A share consumer was used in a wrong state. deltaq has no share consumers, so it is never
-    raised.
-    """
-
-
-class ConcurrentModificationException(RuntimeError):
-    """A share consumer was used by two threads. deltaq has no share consumers, so it is never
-    raised.
-    """
-
-
 class ElectionType(Enum):
     """Kafka's kinds of leader elections. deltaq has no leaders, so `elect_leaders` is refused."""
 
@@ -69,14 +57,6 @@ class ElectionType(Enum):
             if isinstance(other, ElectionType)
             else NotImplemented
         )
-
-
-class AcknowledgeType(IntEnum):
-    """Acknowledgements of share consumers. deltaq has no share groups."""
-
-    ACCEPT = 1
-    RELEASE = 2
-    REJECT = 3
 
 
 class Uuid:

@@ -1,0 +1,18 @@
+"""The share consumer: taking messages of a share group, and acknowledging each by itself.
+
+Modules:
+
+* `consumer`, `messages`: the client, and what its `poll` returns
+* `deserializing`: `DeserializingShareConsumer`: records as objects
+* `calls`: calls refused
+* `topics`: what topics offer to the group, and the records that were taken
+* `returned`: what the application decides of the records that were returned
+"""
+
+from __future__ import annotations
+
+from deltaq.share_consumer.consumer import ShareConsumer
+from deltaq.share_consumer.deserializing import DeserializingShareConsumer
+from deltaq.share_consumer.messages import Messages
+
+__all__ = ["DeserializingShareConsumer", "Messages", "ShareConsumer"]

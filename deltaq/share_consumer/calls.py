@@ -1,0 +1,98 @@
+"""Calls of the application: which of them a share consumer refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
+from weakref import WeakSet
+
+from deltaq.clock import after_fork, this_thread
+from deltaq.errors import ConcurrentModificationException, IllegalStateException
+
+P = ParamSpec("P")
+R = TypeVar("R")
+C = TypeVar("C", bound="OfOneThread")
+
+_CLOSED = "Share consumer closed"
+
+
+class OneThread:
+    """Refuses calls of a closed share consumer, calls while another thread is inside one, and calls
+    of its own callback or of a signal handler.
+    """
+
+    def __init__(self) -> None:
+        self.refusal: str | None = None
+        self._inside: dict[str, int] = {}
+        self._calls_back = False
+        _OPEN.add(self)
+
+    @property
+    def is_closed(self) -> bool:
+        return self.refusal is not None
+
+    def close(self, why: str = _CLOSED) -> None:
+        """Refuse all further calls."""
+        self.refusal = why
+        _OPEN.discard(self)
+
+    def run(self, call: Callable[[], R]) -> R:
+        """Run a call. Raises IllegalStateException, ConcurrentModificationException."""
+        if self.refusal is not None:
+            raise IllegalStateException(self.refusal)
+        thread = this_thread()
+        # One step, in which no other thread can come between.
+        inside = self._inside.setdefault("thread", thread)
+        if inside != thread:
+            raise ConcurrentModificationException(
+                "Share consumer is not safe for multi-threaded access. currentThread(id: "
+                f"{thread}) otherThread(id: {inside})"
+            )
+        if self._calls_back:
+            raise IllegalStateException(
+                "Share consumer methods are not accessible from user-defined acknowledgement "
+                "commit callback"
+            )
+        try:
+            return call()
+        finally:
+            self._inside.clear()
+
+    def call_back(self, call: Callable[[], object]) -> None:
+        """Run the application's callback inside of a call."""
+        self._calls_back = True
+        try:
+            call()
+        finally:
+            self._calls_back = False
+
+
+class OfOneThread(Protocol):
+    """A client with a `OneThread`."""
+
+    _calls: OneThread
+
+
+def alone(method: Callable[Concatenate[C, P], R]) -> Callable[Concatenate[C, P], R]:
+    """Decorate a method that one thread may be inside of at a time."""
+
+    @wraps(method)
+    def call(self: C, /, *arguments: P.args, **keywords: P.kwargs) -> R:
+        return self._calls.run(lambda: method(self, *arguments, **keywords))
+
+    return call
+
+
+_OPEN: WeakSet[OneThread] = WeakSet()
+
+
+def _refuse_forked() -> None:
+    """A forked child must not acknowledge what its parent has taken."""
+    for calls in tuple(_OPEN):
+        calls.close(
+            "this ShareConsumer was created before the process forked: create one in the child"
+        )
+
+
+after_fork(_refuse_forked)

@@ -1,0 +1,514 @@
+"""The share consumer: `confluent_kafka.ShareConsumer` on Delta logs."""
+
+from __future__ import annotations
+
+import logging
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias
+from weakref import finalize
+
+from deltaq import names
+from deltaq.clock import SYSTEM_CLOCK, Clock, checked_timeout
+from deltaq.config import ShareConsumerConfig, parse_client_config
+from deltaq.consumer.calls import topic_name
+from deltaq.consumer.fetcher import PollTimer
+from deltaq.consumer.reader import group_maintenance
+from deltaq.delta.retry import error_pause_s
+from deltaq.errors import (
+    IllegalStateException,
+    KafkaError,
+    KafkaException,
+    OutcomeUnknown,
+    Unavailable,
+)
+from deltaq.log_forwarding import forward_logs
+from deltaq.message import AcknowledgeType, K, Message, TopicPartition, V, event
+from deltaq.outage import OutageReports
+from deltaq.root import open_root
+from deltaq.serde.schema import TopicSchema
+from deltaq.share_consumer.calls import OneThread, alone
+from deltaq.share_consumer.messages import Messages
+from deltaq.share_consumer.returned import Decided, ReturnedRecords
+from deltaq.share_consumer.topics import ReadPartition, SharedTopics
+from deltaq.share_groups.exchange import Exchange, Exchanged, Offer, PartitionId
+from deltaq.share_groups.log import ShareLog
+from deltaq.share_groups.state import Acknowledgement, TakenRange
+from deltaq.store import Store, Watch
+from deltaq.topic import Topic
+from deltaq.topics.columns import prepare_arrow
+from deltaq.version import __version__
+
+if TYPE_CHECKING:
+    from deltaq.maintenance.log_maintenance import BackgroundLogMaintenance
+
+_log = logging.getLogger("deltaq.share_consumer")
+
+CLOSE_TIMEOUT_S = 60.0
+"""Seconds for which `close` tries to give back what the consumer holds."""
+
+_TAKE_S = 1.0, 10.0
+"""Seconds for which an entry that takes records is tried again: at least, and at most."""
+
+_FULL_AGAIN_S = 60.0
+"""Seconds between two log lines about a partition of which no more records can be taken."""
+
+_NOTHING: Mapping[PartitionId, Offer] = MappingProxyType({})
+
+CommitCallback: TypeAlias = (
+    "Callable[[dict[TopicPartition, set[int]], KafkaException | None], object]"
+)
+"""Gets the offsets of an acknowledgement by partition, and its error or None."""
+
+Results: TypeAlias = "dict[TopicPartition, KafkaException | None]"
+
+
+class ShareConsumer(Generic[K, V]):
+    """Takes messages from topics together with any number of others in its share group, more than
+    there are partitions, and acknowledges each by itself. Mirrors `confluent_kafka.ShareConsumer`;
+    for one thread.
+
+    A message that was taken is locked for `share.record.lock.duration.ms` of the group. If it is
+    not accepted or rejected by then, or is released, it is delivered again, to any member.
+
+    `bootstrap.servers` is the root URL. The configuration is a dict, keywords (`group_id="g"`), or
+    both. `store` and `clock` replace the built-in components. The constructor does no I/O.
+
+    All methods raise IllegalStateException after `close` and inside the callback for
+    acknowledgements, and ConcurrentModificationException while another thread is inside of one.
+    """
+
+    _deserializes: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        conf: Mapping[str, Any] | None = None,
+        /,
+        *,
+        store: Store | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        **keywords: Any,
+    ) -> None:
+        # confluent-kafka refuses a share consumer without any configuration as one without a group.
+        config = parse_client_config(ShareConsumerConfig, conf or {}, keywords)
+        self._config = config
+        self._clock = clock
+        self._store = open_root(config, clock) if store is None else store
+        prepare_arrow()
+        self._group = config.group_id
+        self._is_explicit = config.share_acknowledgement_mode == "explicit"
+        self._owner = names.member_id(config.client_id, clock.unique_id())
+        self._maintenance = group_maintenance(config, self._store, clock)
+        about = self._group, clock, config.client_id, self._maintenance
+        self._log = ShareLog(self._store, *about)
+        self._schemas: dict[str, TopicSchema] = {}
+        self._topics = SharedTopics(self._store, clock, self._schemas.get)
+        self._subscribed: tuple[str, ...] = ()
+        self._returned = ReturnedRecords()
+        self._outcomes: list[Callable[[], object]] = []  # of acknowledgements, for the callback
+        self._callback: CommitCallback | None = None
+        self._calls = OneThread()
+        self._outage = OutageReports(clock)
+        self._full_at: dict[PartitionId, float] = {}
+        self._watch = self._store.watch()
+        self._watch.add(names.group_folder(self._group) + names.LOG_FOLDER)
+        self._has_polled = False
+        self._dropped = finalize(self, _abandon, self._group, self._watch, self._maintenance)
+        self._dropped.atexit = False  # nothing is left running
+        self._timer = PollTimer(self._store, self._watch, config.fetch_wait_max_ms / 1000, clock)
+        self._forwarding = forward_logs(config.logger, self)
+        started = "share consumer started client.id=%r group=%r root=%r version=%s"
+        _log.info(started, config.client_id, self._group, self._store.url, __version__)
+
+    # --- choosing what to read ---
+
+    @alone
+    def subscribe(self, topics: list[str] | list[Topic] | list[str | Topic]) -> None:
+        """Read these topics. Replaces the previous subscription; no topics end it. What was
+        returned stays locked.
+
+        Values of a `Topic` with a model are decoded to instances of the model. A topic that does
+        not exist is read once it does. Raises ValueError for an empty name and for one that comes
+        twice, InvalidConfig for a name that no topic can have.
+        """
+        if not isinstance(topics, list):
+            raise TypeError("expected list of topic unicode strings")
+        wanted = [topic_name(topic, deserializes=self._deserializes) for topic in topics]
+        if not all(wanted) or len(set(wanted)) < len(wanted):
+            raise ValueError("Failed to subscribe: a topic's name is empty, or comes twice")
+        for name in wanted:
+            names.check_topic(name)
+        self._schemas |= {
+            topic.name: topic.schema
+            for topic in topics
+            if isinstance(topic, Topic) and topic.schema is not None
+        }
+        self._topics.follow(wanted, self._watch)
+        self._subscribed = tuple(wanted)
+
+    @alone
+    def unsubscribe(self) -> None:
+        """End the subscription. What was returned stays locked, and can be acknowledged."""
+        self._topics.follow((), self._watch)
+        self._subscribed = ()
+
+    @alone
+    def subscription(self) -> list[str]:
+        """The names of the subscribed topics."""
+        return list(self._subscribed)
+
+    # --- reading ---
+
+    @alone
+    def poll(self, timeout: float = -1) -> Messages[K, V]:
+        """Take messages, at most `max.poll.records`; none if there are none within `timeout`
+        seconds (-1: no limit).
+
+        In implicit mode this accepts the messages of the previous call. In explicit mode these must
+        be acknowledged before. A message with an `error()` says which records could not be read;
+        they are released. While the store does not answer, `error_cb` is called, and the call waits
+        on.
+
+        Raises IllegalStateException without a subscription, and for messages that are not
+        acknowledged. Raises KafkaException (GROUP_ID_NOT_FOUND) if the group is a consumer group,
+        Corrupt, Incompatible, and what the callback raises.
+        """
+        deadline = self._deadline(timeout)
+        if not self._subscribed:
+            raise IllegalStateException("Consumer is not subscribed to any topics")
+        if self._is_explicit and (left := self._returned.undecided):
+            raise IllegalStateException(
+                f"{left} records from previous poll have not been acknowledged"
+            )
+        self._returned.accept_all()
+        self._has_polled = True
+        failures = 0
+        while True:
+            try:
+                now = self._clock.monotonic()
+                found = self._take(max(now + _TAKE_S[0], min(deadline, now + _TAKE_S[1])))
+                failures = 0
+            except Unavailable as error:
+                if not error.error.retriable():
+                    raise
+                failures += 1
+                found = []
+                self._report_outage(error)
+            self._call_back()
+            left_s = deadline - self._clock.monotonic()
+            if found or left_s <= 0:
+                return Messages(found)
+            if failures:
+                pause_s = error_pause_s(failures, self._clock.random())
+                self._clock.sleep(min(pause_s, left_s))
+            else:
+                self._timer.wait(False, most_s=left_s)
+
+    def _take(self, deadline: float) -> list[Message[K, V]]:
+        """Acknowledge what is decided, take records in the same entry, and read them. Raises
+        Unavailable.
+        """
+        begun_at = self._clock.uptime()
+        offers = self._topics.offers(self._log)
+        try:
+            found = self._exchange(deadline, offers, self._config.max_poll_records)
+        except OutcomeUnknown as error:
+            # What this has taken is available again when its lock is over.
+            _log.warning("taking records has an unknown outcome group=%r: %s", self._group, error)
+            return []
+        self._note_full(found.full)
+        by_topic: dict[tuple[str, str], dict[int, Sequence[TakenRange]]] = {}
+        for key, ranges in found.taken.items():
+            by_topic.setdefault((key.topic, key.topic_id), {})[key.partition] = ranges
+        try:
+            read = [
+                part
+                for (topic, topic_id), taken in by_topic.items()
+                for part in self._topics.read(topic, topic_id, taken)
+            ]
+        except Unavailable:
+            # They are delivered again: at once if the store answers again, else after their lock.
+            for key, ranges in found.taken.items():
+                self._returned.add_unreadable(key, _all(ranges, AcknowledgeType.RELEASE))
+            raise
+        lock_s = self._log.last_read().settings.share_record_lock_duration_ms / 1000
+        # The process may have been suspended: others may have been given these records.
+        if found.taken and self._clock.uptime() - begun_at >= lock_s:
+            return []
+        return [message for part in read for message in self._received(part)]
+
+    def _received(self, part: ReadPartition) -> list[Message[K, V]]:
+        """The messages of a partition that are about to be returned."""
+        key = part.partition
+        self._returned.add(key, part.deliveries)
+        decided = AcknowledgeType.RELEASE if part.damage else AcknowledgeType.ACCEPT
+        self._returned.add_unreadable(key, _all(part.others, decided))
+        found: list[Message[K, V]] = list(part.messages)
+        if part.damage is not None:
+            first = part.others[0].first
+            found.append(event(part.damage.error, key.topic, key.partition, first))
+        return found
+
+    def _note_full(self, full: frozenset[PartitionId]) -> None:
+        now = self._clock.monotonic()
+        for key in sorted(full):
+            if now - self._full_at.get(key, float("-inf")) >= _FULL_AGAIN_S:
+                self._full_at[key] = now
+                _log.warning(
+                    "no more records can be taken, as share.partition.max.record.locks of them are "
+                    "not accepted group=%r topic=%r partition=%d",
+                    self._group,
+                    key.topic,
+                    key.partition,
+                )
+
+    def _report_outage(self, error: Unavailable) -> None:
+        _log.warning("taking records failed group=%r error=%s", self._group, error)
+        callback = self._config.error_cb
+        for each in self._outage.due(error.error) if callback is not None else ():
+            callback(each)  # type: ignore[misc]
+
+    # --- acknowledging ---
+
+    @alone
+    def acknowledge(
+        self, message: Message[Any, Any], ack_type: AcknowledgeType = AcknowledgeType.ACCEPT
+    ) -> None:
+        """Decide, in explicit mode, what is to become of a message that `poll` has returned. The
+        next `poll`, commit or `close` writes it; until then, a later call replaces it.
+
+        Raises IllegalStateException in implicit mode, and for a message that was not returned or
+        is acknowledged already; ValueError for an unknown `ack_type`.
+        """
+        if not isinstance(message, Message):
+            raise TypeError(f"message must be a Message, not {type(message).__name__}")
+        topic, partition, offset = message.topic(), message.partition(), message.offset()
+        if topic is None or partition is None or offset is None:
+            raise ValueError("the message has no topic, partition or offset")
+        self._decide(topic, partition, offset, ack_type)
+
+    @alone
+    def acknowledge_offset(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        ack_type: AcknowledgeType = AcknowledgeType.ACCEPT,
+    ) -> None:
+        """As `acknowledge`, for the message at this place."""
+        if not isinstance(topic, str):
+            raise TypeError(f"topic must be str, not {type(topic).__name__}")
+        if operator.index(partition) < 0 or operator.index(offset) < 0:
+            raise ValueError(f"partition {partition} or offset {offset} is negative")
+        self._decide(topic, partition, offset, ack_type)
+
+    def _decide(self, topic: str, partition: int, offset: int, wanted: int) -> None:
+        try:
+            decided = AcknowledgeType(operator.index(wanted))
+        except ValueError:
+            raise ValueError(f"{wanted!r} is no AcknowledgeType") from None
+        if not self._is_explicit:
+            raise IllegalStateException(
+                "acknowledge needs share.acknowledgement.mode=explicit: in implicit mode the next "
+                "poll or commit accepts all messages"
+            )
+        if not self._returned.decide(topic, partition, offset, decided):
+            raise IllegalStateException(
+                f"the message {topic}[{partition}]@{offset} was not returned by poll, or is "
+                "acknowledged already"
+            )
+
+    @alone
+    def commit_sync(self, timeout: float = 60) -> Results:
+        """Write what is decided; in implicit mode, accept all messages of the last `poll` first.
+        Returns, by partition, None or why its acknowledgements do not count: INVALID_RECORD_STATE
+        for messages whose lock was over, OutcomeUnknown, Unavailable. It is empty if there is
+        nothing to write.
+
+        `timeout` is in seconds, -1 for no limit.
+        """
+        results = self._commit(self._deadline(timeout))
+        self._call_back()
+        return results
+
+    @alone
+    def commit_async(self) -> None:
+        """As `commit_sync`; only the callback for acknowledgements gets the results, in the next
+        call. The acknowledgements are written when this returns.
+        """
+        self._commit(self._deadline(CLOSE_TIMEOUT_S))
+
+    def _commit(self, deadline: float) -> Results:
+        if not self._is_explicit:
+            self._returned.accept_all()
+        decided = self._returned.decided()
+        if not decided.acknowledgements:
+            return {}
+        try:
+            found = self._exchange(deadline)
+        except Unavailable as error:
+            self._returned.forget(decided)
+            self._note(decided.offsets, error)
+            return _results(decided.offsets, error)
+        except OutcomeUnknown as error:
+            return _results(decided.offsets, error)
+        refused = _refused(decided, found)
+        counted = {key: of for key, of in decided.offsets.items() if key not in refused}
+        return _results(refused, _INVALID_STATE) | _results(counted, None)
+
+    def _exchange(
+        self,
+        deadline: float,
+        offers: Mapping[PartitionId, Offer] = _NOTHING,
+        records_max: int = 0,
+        *,
+        gives_back: bool = False,
+    ) -> Exchanged:
+        """Write what is decided, take records, and note the results for the callback. Raises
+        Unavailable: then all is as before; OutcomeUnknown: then what was decided is forgotten.
+        """
+        decided = self._returned.decided()
+        exchange = Exchange(
+            self._owner, decided.acknowledgements, offers, records_max, gives_back=gives_back
+        )
+        try:
+            found = self._log.exchange(exchange, deadline)
+        except OutcomeUnknown as error:
+            self._returned.forget(decided)
+            self._note(decided.offsets, error)
+            raise
+        self._returned.forget(decided)
+        refused = _refused(decided, found)
+        self._note(
+            {key: of - refused.get(key, frozenset()) for key, of in decided.offsets.items()},
+            None,
+        )
+        self._note(refused, _INVALID_STATE)
+        return found
+
+    def _note(
+        self, offsets: Mapping[PartitionId, frozenset[int]], error: KafkaException | None
+    ) -> None:
+        """Note the result of acknowledgements, for the callback."""
+        found = {
+            TopicPartition(*place, 0): set(of_partition)
+            for place, of_partition in _by_partition(offsets).items()
+            if of_partition
+        }
+        if (callback := self._callback) is not None and found:
+            self._outcomes.append(lambda: callback(found, error))
+
+    def _call_back(self) -> None:
+        while self._outcomes:
+            self._calls.call_back(self._outcomes.pop(0))
+
+    @alone
+    def set_acknowledgement_commit_callback(self, callback: CommitCallback | None) -> None:
+        """Call `callback(offsets, exception)` after acknowledgements were written or refused:
+        offsets by partition, and None or a KafkaException. It runs inside `poll`, `commit_sync`,
+        `commit_async` and `close`; what it raises comes out of these. None removes it.
+        """
+        if callback is not None and not callable(callback):
+            raise TypeError("callback must be callable or None")
+        self._callback = callback
+
+    # --- the rest ---
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:  # noqa: ARG002 - Kafka's signature
+        """Has no effect: a store has its credentials from `store.*` settings or the environment."""
+        if self._calls.refusal is not None:
+            raise IllegalStateException(self._calls.refusal)
+
+    def close(self) -> None:
+        """Write what is decided, and give back all other messages, which are delivered again.
+        Idempotent. Raises Unavailable, OutcomeUnknown; then they are delivered again when their
+        lock is over.
+        """
+        if not self._calls.is_closed:
+            self._calls.run(self._close)
+
+    def _close(self) -> None:
+        try:
+            if self._has_polled:
+                self._exchange(self._deadline(CLOSE_TIMEOUT_S), gives_back=True)
+            self._call_back()
+        finally:
+            self._calls.close()
+            self._dropped.detach()
+            self._watch.close()
+            if self._maintenance is not None:
+                self._maintenance.close()
+            if self._forwarding is not None:
+                self._forwarding()
+            _log.info(
+                "share consumer closed client.id=%r group=%r", self._config.client_id, self._group
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._store.url} group={self._group!r}>"
+
+    def _deadline(self, timeout: float) -> float:
+        if timeout is None:
+            raise TypeError("timeout must be a number of seconds, not None; -1 is no limit")
+        return self._clock.monotonic() + checked_timeout(timeout)
+
+
+_INVALID_STATE = KafkaException(
+    KafkaError(
+        KafkaError.INVALID_RECORD_STATE,
+        "the consumer does not hold the messages any more: their lock was over, or the group was "
+        "changed by an administrator",
+    )
+)
+
+
+def _abandon(group: str, watch: Watch, maintenance: BackgroundLogMaintenance | None) -> None:
+    """A share consumer was garbage-collected without `close`."""
+    _log.warning(
+        "a ShareConsumer of group %r was garbage-collected without close(): its messages are "
+        "delivered again when their lock is over",
+        group,
+    )
+    watch.close()
+    if maintenance is not None:
+        maintenance.abandon()
+
+
+def _all(ranges: Sequence[TakenRange], decided: AcknowledgeType) -> list[Acknowledgement]:
+    return [Acknowledgement(each.first, each.end, each.deliveries, decided) for each in ranges]
+
+
+def _refused(decided: Decided, found: Exchanged) -> dict[PartitionId, frozenset[int]]:
+    """The offsets whose acknowledgement does not count."""
+    refused = {}
+    for key, offsets in decided.offsets.items():
+        applied = {offset for each in found.applied.get(key, ()) for offset in each}
+        if left := offsets - applied:
+            refused[key] = left
+    return refused
+
+
+def _by_partition(
+    offsets: Mapping[PartitionId, frozenset[int]],
+) -> dict[tuple[str, int], frozenset[int]]:
+    """The offsets by topic and partition."""
+    found: dict[tuple[str, int], frozenset[int]] = {}
+    for key, of_partition in offsets.items():
+        place = key.topic, key.partition
+        found[place] = found.get(place, frozenset()) | of_partition
+    return found
+
+
+def _results(
+    offsets: Mapping[PartitionId, frozenset[int]], error: KafkaException | None
+) -> Results:
+    """The result of acknowledgements, by partition."""
+    code = None if error is None else error.error
+    return {TopicPartition(*place, 0, error=code): error for place in _by_partition(offsets)}

@@ -1,0 +1,117 @@
+"""What a share consumer has returned, and what the application decides of it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from deltaq.message import AcknowledgeType
+from deltaq.share_groups.exchange import PartitionId
+from deltaq.share_groups.state import Acknowledgement
+
+
+@dataclass(slots=True)
+class ReturnedRecord:
+    """A record in its delivery of this number, and what is decided of it; None as long as nothing
+    is.
+    """
+
+    deliveries: int
+    type: AcknowledgeType | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What is to be acknowledged, and the offsets about which the application hears the result.
+
+    The others are offsets without a record, and records that could not be read.
+    """
+
+    acknowledgements: Mapping[PartitionId, Sequence[Acknowledgement]]
+    offsets: Mapping[PartitionId, frozenset[int]]
+
+
+@dataclass(eq=False)
+class ReturnedRecords:
+    """The records that calls have returned and that are not acknowledged. Not thread-safe."""
+
+    _records: dict[PartitionId, dict[int, ReturnedRecord]] = field(default_factory=dict)
+    _unreadable: dict[PartitionId, list[Acknowledgement]] = field(default_factory=dict)
+
+    def add(self, partition: PartitionId, deliveries: Mapping[int, int]) -> None:
+        """Note records that are about to be returned: their offsets, each with the number of the
+        delivery.
+        """
+        records = self._records.setdefault(partition, {})
+        records |= {offset: ReturnedRecord(number) for offset, number in deliveries.items()}
+
+    def add_unreadable(self, partition: PartitionId, decided: Iterable[Acknowledgement]) -> None:
+        """Note what is decided of offsets that are not returned."""
+        self._unreadable.setdefault(partition, []).extend(decided)
+
+    def decide(self, topic: str, partition: int, offset: int, wanted: AcknowledgeType) -> bool:
+        """Note what the application has decided of a record. False if it was not returned, or is
+        acknowledged. The newest topic of the name counts.
+        """
+        for key in reversed(self._records):
+            if key.topic == topic and key.partition == partition:
+                record = self._records[key].get(offset)
+                if record is not None:
+                    record.type = wanted
+                    return True
+        return False
+
+    def accept_all(self) -> None:
+        """Accept all records of which nothing is decided."""
+        for records in self._records.values():
+            for record in records.values():
+                record.type = record.type or AcknowledgeType.ACCEPT
+
+    @property
+    def undecided(self) -> int:
+        """The number of records of which nothing is decided."""
+        return sum(
+            record.type is None for records in self._records.values() for record in records.values()
+        )
+
+    def decided(self) -> Decided:
+        """All that is decided and not acknowledged yet."""
+        offsets: dict[PartitionId, frozenset[int]] = {}
+        found = {key: [*decided] for key, decided in self._unreadable.items()}
+        for key, records in self._records.items():
+            decided = [(offset, record) for offset, record in records.items() if record.type]
+            if decided:
+                offsets[key] = frozenset(offset for offset, _ in decided)
+                found.setdefault(key, []).extend(_ranges(sorted(decided, key=_offset)))
+        return Decided(found, offsets)
+
+    def forget(self, decided: Decided) -> None:
+        """What was decided is acknowledged, or refused for good."""
+        for key, offsets in decided.offsets.items():
+            records = self._records[key]
+            for offset in offsets:
+                del records[offset]
+            if not records:
+                del self._records[key]
+        self._unreadable.clear()
+
+
+def _offset(record: tuple[int, ReturnedRecord]) -> int:
+    return record[0]
+
+
+def _ranges(records: Iterable[tuple[int, ReturnedRecord]]) -> list[Acknowledgement]:
+    """The decided records, in order, with those together that follow each other and are alike."""
+    found: list[Acknowledgement] = []
+    for offset, record in records:
+        if record.type is None:
+            continue
+        first, last = offset, found[-1] if found else None
+        if last is not None and (last.end, last.deliveries, last.type) == (
+            offset,
+            record.deliveries,
+            record.type,
+        ):
+            first = found.pop().first
+        found.append(Acknowledgement(first, offset + 1, record.deliveries, record.type))
+    return found

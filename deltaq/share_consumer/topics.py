@@ -1,0 +1,214 @@
+"""The topics of a share consumer: what they have to offer to the group, and their records."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from deltaq import names
+from deltaq.clock import Clock
+from deltaq.config.group import duration_ms
+from deltaq.consumer.decoding import DecodedRecords
+from deltaq.errors import Corrupt, UnknownTopic
+from deltaq.message import OFFSET_END, SharedMessage
+from deltaq.serde.schema import TopicSchema
+from deltaq.share_groups.exchange import Offer, PartitionId
+from deltaq.share_groups.log import ShareGroup, ShareLog
+from deltaq.share_groups.state import TakenRange
+from deltaq.store import Store, Watch
+from deltaq.store.parallel import in_parallel_if_remote
+from deltaq.topics.follower import TopicReader, topic_reader
+from deltaq.topics.lookup import TopicLookup
+from deltaq.topics.metadata import definition_of
+from deltaq.topics.scan import FEW_ROWS, Fetched, plan_reads, read_file
+from deltaq.topics.time_lookup import through_compactions
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPartition:
+    """What was read of the taken offsets of a partition: messages, the number of the delivery of
+    each offset that has one, and the other offsets. `damage` is why these could not be read; None
+    if the topic has no records there.
+    """
+
+    partition: PartitionId
+    messages: Sequence[SharedMessage]
+    deliveries: Mapping[int, int]
+    others: Sequence[TakenRange]
+    damage: Corrupt | None = None
+
+
+class SharedTopics:
+    """The topics that one share consumer reads. Not thread-safe.
+
+    `schema_of(topic)` has the model of the application for a topic, or None.
+    """
+
+    def __init__(
+        self, store: Store, clock: Clock, schema_of: Callable[[str], TopicSchema | None]
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._schema_of = schema_of
+        self._lookup = TopicLookup(store, clock)
+        self._readers: dict[str, TopicReader] = {}
+        # Topics that did not exist when this consumer looked: all their records are new.
+        self._were_missing: set[str] = set()
+        self._turn = 0
+
+    def follow(self, topics: Iterable[str], watch: Watch) -> None:
+        """Read exactly these topics; `watch` is signalled when they change."""
+        wanted = set(topics)
+        for topic in sorted(wanted - self._readers.keys()):
+            self._readers[topic] = topic_reader(self._store, topic, self._clock)
+            watch.add(names.topic_log(topic))
+        for topic in self._readers.keys() - wanted:
+            del self._readers[topic]
+        self._were_missing &= wanted
+
+    def offers(self, log: ShareLog) -> dict[PartitionId, Offer]:
+        """What the topics have now, for the group with this log. Another partition comes first each
+        time, so that none waits for the others. Raises Unavailable, Corrupt, Incompatible.
+        """
+        found: dict[PartitionId, Offer] = {}
+        for topic, reader in self._readers.items():
+            reader.catch_up(to_end=False)
+            if (head := reader.head) is None:
+                self._were_missing.add(topic)
+                continue
+            found |= {
+                PartitionId(topic, head.topic_id, number): Offer(start, end)
+                for number, (start, end) in enumerate(
+                    zip(head.start_offsets, head.next_offsets, strict=True)
+                )
+            }
+        new = found.keys() - log.last_read().known(found).keys()
+        if new:
+            found |= self._first_offers(log.read(), {key: found[key] for key in sorted(new)})
+        keys = sorted(found)
+        self._turn += 1
+        first = self._turn % len(keys) if keys else 0
+        return {key: found[key] for key in keys[first:] + keys[:first]}
+
+    def _first_offers(
+        self, group: ShareGroup, offers: Mapping[PartitionId, Offer]
+    ) -> Mapping[PartitionId, Offer]:
+        """The offers of partitions that the group has perhaps never read, with where it begins."""
+        reset = group.settings.share_auto_offset_reset
+        found = {}
+        for key, offer in offers.items():
+            is_known = key.topic in self._were_missing or group.reads(key.topic)
+            if is_known or reset == "earliest":
+                first = offer.log_start
+            elif reset == "latest":
+                first = self._end(key)
+            else:
+                first = self._first_since(key, duration_ms(reset))
+            found[key] = replace(offer, first=first)
+        return found
+
+    def _end(self, key: PartitionId) -> int:
+        """The end of a partition; the offer's may be that of an earlier version."""
+        reader = self._readers[key.topic]
+        if reader.is_end_open:
+            reader.check_end()
+        return reader.live_head.next_offsets[key.partition]
+
+    def _first_since(self, key: PartitionId, ago_ms: int) -> int:
+        since_ms = max(0, self._clock.time_ms() - ago_ms)
+        (found,) = self._lookup.offsets_for_times(key.topic, [(key.partition, since_ms)])
+        if isinstance(found, UnknownTopic):
+            raise found
+        return self._end(key) if found == OFFSET_END else found
+
+    def read(
+        self, topic: str, topic_id: str, taken: Mapping[int, Sequence[TakenRange]]
+    ) -> list[ReadPartition]:
+        """The records of one topic that were taken, by partition. Raises Unavailable."""
+        reader = self._readers[topic]
+        if reader.head is None or reader.head.topic_id != topic_id:
+            # It was deleted after they were taken.
+            return [_read(PartitionId(topic, topic_id, of), (), taken[of]) for of in taken]
+        definition = definition_of(reader)
+        schema = self._schema_of(topic) or definition.schema
+        found = []
+        for number, ranges in taken.items():
+            damage = None
+            parts: list[Fetched] = []
+            try:
+                for hull in _hulls(ranges):
+                    parts += self._parts(reader, number, hull)
+            except UnknownTopic:
+                parts = []  # deleted while it was read
+            except Corrupt as error:
+                damage = error
+            records = [DecodedRecords(topic, topic_id, part, schema) for part in parts]
+            key = PartitionId(topic, topic_id, number)
+            found.append(_read(key, records, ranges, damage))
+        return found
+
+    def _parts(self, reader: TopicReader, partition: int, hull: tuple[int, int]) -> list[Fetched]:
+        columns = definition_of(reader).columns
+
+        def search() -> list[Fetched]:
+            reads = plan_reads(reader.index, {partition: hull})
+            found = in_parallel_if_remote(
+                self._store,
+                self._clock,
+                lambda read: read_file(self._store, read, columns, plain=True),
+                reads,
+            )
+            return [part for parts in found for part in parts]
+
+        return through_compactions(reader, search)
+
+
+def _hulls(ranges: Sequence[TakenRange]) -> Iterator[tuple[int, int]]:
+    """The offsets to read for these ranges, in order: a few others between two of them cost less
+    than another read.
+    """
+    first, end = ranges[0].first, ranges[0].end
+    for each in ranges[1:]:
+        if each.first - end > FEW_ROWS:
+            yield first, end
+            first = each.first
+        end = each.end
+    yield first, end
+
+
+def _read(
+    key: PartitionId,
+    found: Iterable[DecodedRecords],
+    taken: Sequence[TakenRange],
+    damage: Corrupt | None = None,
+) -> ReadPartition:
+    """The messages of those records that were taken."""
+    firsts = [each.first for each in taken]
+    messages: list[SharedMessage] = []
+    deliveries: dict[int, int] = {}
+    for records in found:
+        for row in range(records.count):
+            offset = records.offset_at(row)
+            at = bisect_right(firsts, offset) - 1
+            if at >= 0 and offset < taken[at].end:
+                deliveries[offset] = taken[at].deliveries
+                messages.append(SharedMessage.delivered(records, row, taken[at].deliveries))
+    return ReadPartition(key, messages, deliveries, _without(taken, deliveries), damage)
+
+
+def _without(taken: Sequence[TakenRange], offsets: Mapping[int, int]) -> list[TakenRange]:
+    """The taken ranges without these offsets."""
+    if len(offsets) == sum(each.end - each.first for each in taken):
+        return []
+    found = []
+    for each in taken:
+        first = each.first
+        for at in range(each.first, each.end):
+            if at in offsets:
+                if first < at:
+                    found.append(replace(each, first=first, end=at))
+                first = at + 1
+        if first < each.end:
+            found.append(replace(each, first=first))
+    return found

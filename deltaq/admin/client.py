@@ -30,10 +30,14 @@ from deltaq.admin.calls import TIMEOUT_S, Calls, check_list, running_future
 from deltaq.admin.configs import (
     ConfigEntry,
     ConfigResource,
+    ResourceType,
     altered,
+    altered_group,
     check_changes,
     described,
+    described_group,
     replaced,
+    replaced_group,
     topic_of,
 )
 from deltaq.admin.group_calls import GroupCalls
@@ -247,20 +251,21 @@ class AdminClient(UnsupportedCalls):
     def describe_configs(
         self, resources: list[ConfigResource], *, request_timeout: float = TIMEOUT_S
     ) -> dict[ConfigResource, Future[dict[str, ConfigEntry]]]:
-        """All settings of topics, by name. Futures raise UnknownTopic, Corrupt, Incompatible,
-        Unavailable.
+        """All settings of topics and groups, by name. Futures raise UnknownTopic, Corrupt,
+        Incompatible, Unavailable.
         """
         check_list(resources, (ConfigResource,), "ConfigResource")
         deadline = self._calls.deadline(request_timeout)
 
         def describe(resource: ConfigResource) -> dict[str, ConfigEntry]:
+            if resource.restype is ResourceType.GROUP:
+                return described_group(self._groups.share_log(resource.name).settings())
             log = self._log(topic_of(resource))
             log.load()
             return described(log.metadata.configuration)
 
-        return self._calls.each(
-            resources, describe, lambda resource: reads_topic(resource.name), deadline
-        )
+        touches = _touches(reads_topic, reads_group)
+        return self._calls.each(resources, describe, touches, deadline)
 
     def alter_configs(
         self,
@@ -285,6 +290,7 @@ class AdminClient(UnsupportedCalls):
             resources,
             lambda resource: checked_properties(resource.set_config_dict),
             lambda resource, properties: replaced(resource.set_config_dict, properties),
+            lambda resource, _: replaced_group(resource.set_config_dict),
             self._calls.deadline(request_timeout),
             validate_only=validate_only,
         )
@@ -299,7 +305,8 @@ class AdminClient(UnsupportedCalls):
         """Make the changes in each resource's `incremental_configs`. They are atomic for each
         resource.
 
-        Futures raise UnknownTopic, InvalidConfig (INVALID_CONFIG), OutcomeUnknown, Unavailable.
+        A group need not exist. Futures raise UnknownTopic, InvalidConfig (INVALID_CONFIG),
+        OutcomeUnknown, Unavailable.
         """
         check_list(resources, (ConfigResource,), "ConfigResource")
         for resource in resources:
@@ -313,6 +320,7 @@ class AdminClient(UnsupportedCalls):
             resources,
             lambda resource: check_changes(resource.incremental_configs),
             lambda resource, properties: altered(resource.incremental_configs, properties),
+            lambda resource, stored: altered_group(resource.incremental_configs, stored),
             self._calls.deadline(request_timeout),
             validate_only=validate_only,
         )
@@ -322,11 +330,25 @@ class AdminClient(UnsupportedCalls):
         resources: list[ConfigResource],
         check: Callable[[ConfigResource], object],
         changes: Callable[[ConfigResource, Mapping[str, str]], Mapping[str, str | None]],
+        of_group: Callable[[ConfigResource, Mapping[str, str]], Mapping[str, str]],
         deadline: float,
         *,
         validate_only: bool,
     ) -> dict[ConfigResource, Future[None]]:
+        """`check` and `changes` are for topics; `of_group(resource, stored)` are the settings that
+        a group is to store.
+        """
+
+        def alter_group(resource: ConfigResource) -> None:
+            log = self._groups.share_log(resource.name)
+            if validate_only:
+                of_group(resource, log.settings())
+            else:
+                log.alter_settings(lambda stored: of_group(resource, stored), deadline)
+
         def alter(resource: ConfigResource) -> None:
+            if resource.restype is ResourceType.GROUP:
+                return alter_group(resource)
             check(resource)
 
             def decide(head: TopicHead, metadata: Metadata) -> TopicChange:
@@ -337,10 +359,14 @@ class AdminClient(UnsupportedCalls):
                 )
                 return TopicChange(head.partitions, changed)
 
-            self._change(topic_of(resource), decide, deadline, validate_only=validate_only)
+            return self._change(topic_of(resource), decide, deadline, validate_only=validate_only)
 
-        touches = reads_topic if validate_only else changes_topic
-        return self._calls.each(resources, alter, lambda resource: touches(resource.name), deadline)
+        touches = (
+            _touches(reads_topic, reads_group)
+            if validate_only
+            else _touches(changes_topic, changes_group)
+        )
+        return self._calls.each(resources, alter, touches, deadline)
 
     def _change(
         self,
@@ -716,3 +742,12 @@ def _topics_of(asked: ConsumerGroupTopicPartitions) -> list[Subject]:
     if asked.topic_partitions is None:
         return [ALL_TOPICS]
     return [call_order.topic(tp.topic) for tp in asked.topic_partitions]
+
+
+def _touches(
+    topic: Callable[[str], Touched], group: Callable[[str], Touched]
+) -> Callable[[ConfigResource], Touched]:
+    """What a call about the settings of a resource touches."""
+    return lambda resource: (group if resource.restype is ResourceType.GROUP else topic)(
+        resource.name
+    )

@@ -1,9 +1,10 @@
-"""Topic settings in the form of Kafka's admin API: describing and changing them. Pure functions, no
-I/O.
+"""The settings of topics and groups in the form of Kafka's admin API: describing and changing them.
+Pure functions, no I/O.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
@@ -11,6 +12,7 @@ from typing import ClassVar
 
 from deltaq.admin.calls import OrderedEnum
 from deltaq.config import TOPIC_SETTINGS, topic_config
+from deltaq.config.group import GROUP_SETTINGS, checked_group_setting
 from deltaq.config.setting import unknown_setting
 from deltaq.config.topic import PROPERTY_PREFIX
 from deltaq.errors import InvalidConfig, KafkaError, KafkaException, printable
@@ -20,7 +22,7 @@ SETTABLE = tuple(name for name in TOPIC_SETTINGS if name != "partitions")
 
 
 class ResourceType(OrderedEnum):
-    """Kafka's resource types. In deltaq only topics have settings."""
+    """Kafka's resource types. In deltaq topics and groups have settings."""
 
     UNKNOWN = 0
     ANY = 1
@@ -31,7 +33,8 @@ class ResourceType(OrderedEnum):
 
 
 class ConfigSource(IntEnum):
-    """Where the value of a setting comes from. deltaq uses DYNAMIC_TOPIC_CONFIG and DEFAULT_CONFIG.
+    """Where the value of a setting comes from. deltaq uses DYNAMIC_TOPIC_CONFIG, GROUP_CONFIG and
+    DEFAULT_CONFIG.
 
     Members are numbers, because `confluent_kafka` has the number in `ConfigEntry.source`.
     """
@@ -147,8 +150,8 @@ def topic_of(resource: ConfigResource) -> str:
     """
     if resource.restype is not ResourceType.TOPIC:
         reason = (
-            f"only topics have stored settings, not {resource.restype.name}; clients get theirs "
-            "from the program"
+            f"only topics and groups have stored settings, not {resource.restype.name}; clients "
+            "get theirs from the program"
         )
         raise KafkaException(KafkaError(KafkaError._UNSUPPORTED_FEATURE, reason))
     return resource.name
@@ -177,18 +180,25 @@ def altered(entries: Sequence[ConfigEntry], properties: Mapping[str, str]) -> di
     """The property changes that `entries` request; None removes. Raises InvalidConfig for an
     invalid change.
     """
+    _check_once(entries)
     changes: dict[str, str | None] = {}
     for entry in entries:
         key = PROPERTY_PREFIX + entry.name
-        if key in changes:
-            reason = f"configuration {entry.name!r} is changed twice in one request"
-            raise InvalidConfig(reason, key=entry.name, code=KafkaError.INVALID_REQUEST)
         if entry.name not in SETTABLE:
             raise unknown_setting(entry.name, SETTABLE, KafkaError.INVALID_CONFIG)
         changes[key] = None
         if entry.incremental_operation is not AlterConfigOpType.DELETE:
             changes.update(checked_properties({entry.name: _new_value(entry, properties)}))
     return changes
+
+
+def _check_once(entries: Sequence[ConfigEntry]) -> None:
+    """Raise InvalidConfig for a setting that is changed twice."""
+    times = Counter(entry.name for entry in entries)
+    for name, number in times.items():
+        if number > 1:
+            reason = f"configuration {name!r} is changed twice in one request"
+            raise InvalidConfig(reason, key=name, code=KafkaError.INVALID_REQUEST)
 
 
 def check_changes(entries: Sequence[ConfigEntry]) -> None:
@@ -206,7 +216,8 @@ def _new_value(entry: ConfigEntry, properties: Mapping[str, str]) -> str:
     operation = entry.incremental_operation
     if operation is AlterConfigOpType.SET:
         return entry.value
-    if TOPIC_SETTINGS[entry.name].kind != "list":
+    setting = TOPIC_SETTINGS.get(entry.name) or GROUP_SETTINGS[entry.name]
+    if setting.kind != "list":
         reason = (
             f"configuration {entry.name!r} is not a list, so it does not support APPEND and "
             "SUBTRACT: use SET"
@@ -217,3 +228,41 @@ def _new_value(entry: ConfigEntry, properties: Mapping[str, str]) -> str:
     if operation is AlterConfigOpType.APPEND:
         return ",".join([*present, *(word for word in named if word not in present)])
     return ",".join(word for word in present if word not in named)
+
+
+# --- groups ---
+
+
+def described_group(stored: Mapping[str, str]) -> dict[str, ConfigEntry]:
+    """All settings of a group that stores these, by name."""
+    entries = {}
+    for name, setting in GROUP_SETTINGS.items():
+        is_default = name not in stored
+        source = ConfigSource.DEFAULT_CONFIG if is_default else ConfigSource.GROUP_CONFIG
+        value = str(setting.default) if is_default else stored[name]
+        entries[name] = ConfigEntry(name, value, source, is_default=is_default)
+    return entries
+
+
+def altered_group(entries: Sequence[ConfigEntry], stored: Mapping[str, str]) -> dict[str, str]:
+    """What a group that stores these settings stores after the changes in `entries`. Raises
+    InvalidConfig for an invalid change.
+    """
+    _check_once(entries)
+    after = dict(stored)
+    for entry in entries:
+        checked_group_setting(entry.name, None)
+        after.pop(entry.name, None)
+        if entry.incremental_operation is not AlterConfigOpType.DELETE:
+            after[entry.name] = _new_value(entry, stored)
+            checked_group_setting(entry.name, after[entry.name])
+    return after
+
+
+def replaced_group(wanted: Mapping[str, str]) -> dict[str, str]:
+    """What a group stores that has the `wanted` settings, and defaults for all others. Raises
+    InvalidConfig.
+    """
+    for name, value in wanted.items():
+        checked_group_setting(name, value)
+    return dict(wanted)

@@ -33,6 +33,7 @@ from deltaq.groups.offsets import CommittedOffset, committed_offsets, metadata_f
 from deltaq.groups.state import GroupHead, group_head
 from deltaq.message import TopicPartition
 from deltaq.metadata import BROKER_ID, BrokerMetadata, node_of
+from deltaq.share_groups.log import ShareLog
 from deltaq.store import Store
 from deltaq.store.parallel import in_parallel
 from deltaq.topics.log import TopicLog
@@ -52,6 +53,10 @@ class GroupCalls:
     def log(self, group: str) -> GroupLog:
         """A client of a group's log. Raises InvalidConfig (INVALID_GROUP_ID)."""
         return GroupLog(self.store, group, self.clock, self.client_id)
+
+    def share_log(self, group: str) -> ShareLog:
+        """A client of the log of a share group. Raises InvalidConfig (INVALID_GROUP_ID)."""
+        return ShareLog(self.store, group, self.clock, self.client_id)
 
     def read(self, group: str) -> tuple[TableState, GroupHead]:
         """A group's table, and its head. Raises InvalidConfig, Unavailable, Corrupt,

@@ -113,7 +113,8 @@ class ShareConsumer(Generic[K, V]):
         self._full_at: dict[PartitionId, float] = {}
         self._watch = self._store.watch()
         self._watch.add(names.group_folder(self._group) + names.LOG_FOLDER)
-        self._has_polled = False
+        self._may_hold = False  # records of the group
+        self._in_doubt: Decided | None = None  # what an entry has whose outcome is unknown
         self._dropped = finalize(self, _abandon, self._group, self._watch, self._maintenance)
         self._dropped.atexit = False  # nothing is left running
         self._timer = PollTimer(self._store, self._watch, config.fetch_wait_max_ms / 1000, clock)
@@ -182,15 +183,14 @@ class ShareConsumer(Generic[K, V]):
                 f"{left} records from previous poll have not been acknowledged"
             )
         self._returned.accept_all()
-        self._has_polled = True
         failures = 0
         while True:
             try:
                 now = self._clock.monotonic()
                 found = self._take(max(now + _TAKE_S[0], min(deadline, now + _TAKE_S[1])))
                 failures = 0
-            except Unavailable as error:
-                if not error.error.retriable():
+            except (Unavailable, OutcomeUnknown) as error:
+                if isinstance(error, Unavailable) and not error.error.retriable():
                     raise
                 failures += 1
                 found = []
@@ -207,16 +207,11 @@ class ShareConsumer(Generic[K, V]):
 
     def _take(self, deadline: float) -> list[Message[K, V]]:
         """Acknowledge what is decided, take records in the same entry, and read them. Raises
-        Unavailable.
+        Unavailable, OutcomeUnknown.
         """
         begun_at = self._clock.uptime()
         offers = self._topics.offers(self._log)
-        try:
-            found = self._exchange(deadline, offers, self._config.max_poll_records)
-        except OutcomeUnknown as error:
-            # What this has taken is available again when its lock is over.
-            _log.warning("taking records has an unknown outcome group=%r: %s", self._group, error)
-            return []
+        found = self._exchange(deadline, offers, self._config.max_poll_records)
         self._note_full(found.full)
         by_topic: dict[tuple[str, str], dict[int, Sequence[TakenRange]]] = {}
         for key, ranges in found.taken.items():
@@ -228,15 +223,18 @@ class ShareConsumer(Generic[K, V]):
                 for part in self._topics.read(topic, topic_id, taken)
             ]
         except Unavailable:
-            # They are delivered again: at once if the store answers again, else after their lock.
-            for key, ranges in found.taken.items():
-                self._returned.add_unreadable(key, _all(ranges, AcknowledgeType.RELEASE))
+            self._give_back(found)
             raise
         lock_s = self._log.last_read().settings.share_record_lock_duration_ms / 1000
         # The process may have been suspended: others may have been given these records.
         if found.taken and self._clock.uptime() - begun_at >= lock_s:
             return []
         return [message for part in read for message in self._received(part)]
+
+    def _give_back(self, found: Exchanged) -> None:
+        """Release what was taken and cannot be returned, by the next entry."""
+        for key, ranges in found.taken.items():
+            self._returned.add_unreadable(key, _all(ranges, AcknowledgeType.RELEASE))
 
     def _received(self, part: ReadPartition) -> list[Message[K, V]]:
         """The messages of a partition that are about to be returned."""
@@ -263,11 +261,12 @@ class ShareConsumer(Generic[K, V]):
                     key.partition,
                 )
 
-    def _report_outage(self, error: Unavailable) -> None:
+    def _report_outage(self, error: KafkaException) -> None:
         _log.warning("taking records failed group=%r error=%s", self._group, error)
-        callback = self._config.error_cb
-        for each in self._outage.due(error.error) if callback is not None else ():
-            callback(each)  # type: ignore[misc]
+        if (callback := self._config.error_cb) is not None:
+            reason = KafkaError(KafkaError._TRANSPORT, error.error.str(), retriable=True)
+            for each in self._outage.due(reason):
+                callback(each)
 
     # --- acknowledging ---
 
@@ -324,7 +323,7 @@ class ShareConsumer(Generic[K, V]):
         """Write what is decided; in implicit mode, accept all messages of the last `poll` first.
         Returns, by partition, None or why its acknowledgements do not count: INVALID_RECORD_STATE
         for messages whose lock was over, OutcomeUnknown, Unavailable. It is empty if there is
-        nothing to write.
+        nothing to write. After one of the last two, the next call tries again.
 
         `timeout` is in seconds, -1 for no limit.
         """
@@ -342,20 +341,15 @@ class ShareConsumer(Generic[K, V]):
     def _commit(self, deadline: float) -> Results:
         if not self._is_explicit:
             self._returned.accept_all()
-        decided = self._returned.decided()
-        if not decided.acknowledgements:
-            return {}
+        results: Results = {}
         try:
-            found = self._exchange(deadline)
-        except Unavailable as error:
-            self._returned.forget(decided)
-            self._note(decided.offsets, error)
-            return _results(decided.offsets, error)
-        except OutcomeUnknown as error:
-            return _results(decided.offsets, error)
-        refused = _refused(decided, found)
-        counted = {key: of for key, of in decided.offsets.items() if key not in refused}
-        return _results(refused, _INVALID_STATE) | _results(counted, None)
+            results = self._resolve(deadline)
+            decided = self._returned.decided()
+            if decided.acknowledgements:
+                results |= _results_of(decided, self._exchange(deadline))
+        except (Unavailable, OutcomeUnknown) as error:
+            results |= _results(self._returned.decided().offsets, error)
+        return results
 
     def _exchange(
         self,
@@ -366,26 +360,44 @@ class ShareConsumer(Generic[K, V]):
         gives_back: bool = False,
     ) -> Exchanged:
         """Write what is decided, take records, and note the results for the callback. Raises
-        Unavailable: then all is as before; OutcomeUnknown: then what was decided is forgotten.
+        Unavailable, OutcomeUnknown: then the next call writes what is decided.
         """
+        self._resolve(deadline)
         decided = self._returned.decided()
         exchange = Exchange(
             self._owner, decided.acknowledgements, offers, records_max, gives_back=gives_back
         )
         try:
             found = self._log.exchange(exchange, deadline)
-        except OutcomeUnknown as error:
-            self._returned.forget(decided)
-            self._note(decided.offsets, error)
+        except OutcomeUnknown:
+            self._in_doubt = decided
             raise
+        self._settle(decided, found)
+        return found
+
+    def _resolve(self, deadline: float) -> Results:
+        """Find out whether the last entry was written, if that is unknown. If it was, returns the
+        results; if not, what was decided is decided still. Raises OutcomeUnknown.
+        """
+        if (decided := self._in_doubt) is None:
+            return {}
+        found = self._log.resolve(deadline)
+        self._in_doubt = None
+        if found is None:
+            return {}
+        self._settle(decided, found)
+        self._give_back(found)
+        return _results_of(decided, found)
+
+    def _settle(self, decided: Decided, found: Exchanged) -> None:
+        """Note the result of an entry that was written."""
+        self._may_hold = self._may_hold or bool(found.taken)
         self._returned.forget(decided)
         refused = _refused(decided, found)
         self._note(
-            {key: of - refused.get(key, frozenset()) for key, of in decided.offsets.items()},
-            None,
+            {key: of - refused.get(key, frozenset()) for key, of in decided.offsets.items()}, None
         )
         self._note(refused, _INVALID_STATE)
-        return found
 
     def _note(
         self, offsets: Mapping[PartitionId, frozenset[int]], error: KafkaException | None
@@ -430,7 +442,7 @@ class ShareConsumer(Generic[K, V]):
 
     def _close(self) -> None:
         try:
-            if self._has_polled:
+            if self._may_hold or self._in_doubt is not None:
                 self._exchange(self._deadline(CLOSE_TIMEOUT_S), gives_back=True)
             self._call_back()
         finally:
@@ -493,6 +505,13 @@ def _refused(decided: Decided, found: Exchanged) -> dict[PartitionId, frozenset[
         if left := offsets - applied:
             refused[key] = left
     return refused
+
+
+def _results_of(decided: Decided, found: Exchanged) -> Results:
+    """The results of acknowledgements that were written, by partition."""
+    refused = _refused(decided, found)
+    counted = {key: of for key, of in decided.offsets.items() if key not in refused}
+    return _results(refused, _INVALID_STATE) | _results(counted, None)
 
 
 def _by_partition(

@@ -18,8 +18,16 @@ from deltaq.config.group import GroupSettings, group_settings
 from deltaq.delta.actions import Action, CommitInfo, DomainMetadata
 from deltaq.delta.known_log import KNOWN_LOGS, KnownLog, NoView
 from deltaq.delta.log import Abandoned, DeltaLog, Draft
+from deltaq.delta.resolve import resolve_commit
 from deltaq.delta.table_state import DELTAQ_DOMAIN, TableState
-from deltaq.errors import Corrupt, Incompatible, InvalidConfig, KafkaError, KafkaException
+from deltaq.errors import (
+    Corrupt,
+    Incompatible,
+    InvalidConfig,
+    KafkaError,
+    KafkaException,
+    OutcomeUnknown,
+)
 from deltaq.groups.log import LogMaintainer, sync_topics, table_actions
 from deltaq.groups.state import SHARE_FORMAT, SHARE_TYPE, group_head, is_share_group, is_there
 from deltaq.serde.json_text import compact_json, strict_json
@@ -39,7 +47,7 @@ SharePlan: TypeAlias = "Callable[[ShareGroup, int, int], list[Action]]"
 
 _HEAD = DomainMetadata(DELTAQ_DOMAIN, compact_json({"format": SHARE_FORMAT, "type": SHARE_TYPE}))
 
-_TAKE, _ACKNOWLEDGE = "TAKE RECORDS", "ACKNOWLEDGE RECORDS"
+_TAKE, _ACKNOWLEDGE, _FENCE = "TAKE RECORDS", "ACKNOWLEDGE RECORDS", "FENCE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +164,8 @@ class ShareLog:
         self._log = DeltaLog(self._store, self._folder, clock, self._known)
         self._lock = clock.lock()
         self._watch = LockWatch()
+        # The token and the result of the last exchange, if its outcome is unknown.
+        self._unresolved: tuple[str, Exchanged] | None = None
 
     def read(self) -> ShareGroup:
         """The group as it is now."""
@@ -178,12 +188,14 @@ class ShareLog:
     def exchange(self, exchange: Exchange, deadline: float) -> Exchanged:
         """Make an exchange. Nothing is written if it changes nothing. One that takes records also
         ends the locks on its partitions that this client has seen for the whole lock duration.
+        After OutcomeUnknown, call `resolve` before the next exchange.
         """
         keys = exchange.offers.keys() | exchange.acknowledgements.keys()
         result = Exchanged({}, {}, {}, frozenset())
 
         def plan(group: ShareGroup, version: int, now_ms: int) -> list[Action]:
             nonlocal result
+            group.check(self.group)
             partitions = group.partitions() if exchange.gives_back else group.known(keys)
             settings = group.settings
             over: Collection[Lock] = ()
@@ -199,8 +211,51 @@ class ShareLog:
             ]
 
         operation = _TAKE if exchange.records_max else _ACKNOWLEDGE
-        self._change(operation, plan, deadline, {"member": exchange.owner})
+        try:
+            self._change(operation, plan, deadline, {"member": exchange.owner})
+        except OutcomeUnknown as error:
+            self._unresolved = error.token, result
+            raise
         return result
+
+    def resolve(self, deadline: float) -> Exchanged | None:
+        """The result of the last exchange, whose outcome was unknown; None if it was not and will
+        not be made. Raises OutcomeUnknown if that is not known by the deadline.
+        """
+        if self._unresolved is None:
+            return None
+        token, result = self._unresolved
+        txn_id = self._clock.unique_id()
+
+        def write(_: TableState) -> Draft:
+            return Draft(self._info(txn_id, self._clock.time_ms(), _FENCE, {}), [])
+
+        with self._lock, self._known.turn:
+            entry = resolve_commit(self._log, token, write, deadline)
+        self._unresolved = None
+        return None if entry is None else result
+
+    def settings(self) -> dict[str, str]:
+        """Read the settings that the log stores, by name; also those of a consumer group, or of a
+        group that does not exist.
+        """
+        with self._lock:
+            self._log.catch_up()
+            return stored_settings(self._log.state, self._folder)
+
+    def alter_settings(
+        self, after: Callable[[Mapping[str, str]], Mapping[str, str]], deadline: float
+    ) -> None:
+        """Store the settings `after(stored)`, by name. Raises what `after` raises."""
+
+        def plan(group: ShareGroup, version: int, now_ms: int) -> list[Action]:  # noqa: ARG001 - as SharePlan
+            before = stored_settings(group.table, self._folder)
+            wanted = dict(sorted(after(before).items()))
+            if wanted == before:
+                return []
+            return [DomainMetadata(SETTINGS_DOMAIN, compact_json(wanted))]
+
+        self._change("SET GROUP SETTINGS", plan, deadline, {})
 
     def _change(
         self, operation: str, plan: SharePlan, deadline: float, parameters: Mapping[str, str]
@@ -212,28 +267,27 @@ class ShareLog:
         txn_id = self._clock.unique_id()
 
         def write(state: TableState) -> Draft | Abandoned[None]:
-            group, now = self._group(state), self._clock.time_ms()
+            group, now = ShareGroup(state, self._folder), self._clock.time_ms()
             actions = plan(group, state.version + 1, now)
             if not actions:
                 return Abandoned(None)
             is_new = not group.exists and any(map(_is_of_partition, actions))
             first = [*table_actions(state, self.group, now), *([_HEAD] if is_new else [])]
-            info = CommitInfo(
-                txn_id,
-                now,
-                operation,
-                self._client_id,
-                ENGINE,
-                is_blind_append=False,
-                parameters=dict(parameters),
-            )
-            return Draft(info, [*first, *actions])
+            return Draft(self._info(txn_id, now, operation, parameters), [*first, *actions])
 
         with self._lock, self._known.turn:
             self._log.catch_up()
             committed = self._log.commit(write, deadline)
             if committed is not None and self._maintenance is not None:
                 self._maintenance.committed(self._log.state)
+
+    def _info(
+        self, txn_id: str, now_ms: int, operation: str, parameters: Mapping[str, str]
+    ) -> CommitInfo:
+        by = dict(parameters)
+        return CommitInfo(
+            txn_id, now_ms, operation, self._client_id, ENGINE, is_blind_append=False, parameters=by
+        )
 
 
 def _is_of_partition(action: Action) -> bool:

@@ -14,7 +14,7 @@ import pytest
 
 import deltaq.compat.cimpl
 from deltaq.admin import ResourceType
-from deltaq.compat.confluent import DeserializingShareConsumer, KafkaError, KafkaException
+
 
 PROGRAM = """
 import sys
@@ -33,7 +33,9 @@ from confluent_kafka.admin import (
 )
 from confluent_kafka.aio import AIOConsumer, AIOProducer
 from confluent_kafka.error import ConsumeError
-from confluent_kafka.serialization import IntegerDeserializer, IntegerSerializer, StringSerializer
+from confluent_kafka.serialization import (
+    IntegerDeserializer, IntegerSerializer, StringDeserializer, StringSerializer,
+)
 
 root = {"bootstrap.servers": "memory://cimpl"}
 
@@ -117,11 +119,24 @@ async def main():
     return found.value()
 
 assert asyncio.run(main()) == b"aio"
-try:
-    confluent_kafka.ShareConsumer(root)
-    raise AssertionError("a share consumer")
-except KafkaException as error:
-    assert error.args[0].name() == "_UNSUPPORTED_FEATURE"
+
+# share groups
+resource = ConfigResource(ConfigResource.Type.GROUP, "workers", incremental_configs=[
+    ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
+])
+for result in admin.incremental_alter_configs([resource]).values():
+    result.result(20)
+with confluent_kafka.ShareConsumer(root | {"group.id": "workers"}) as worker:
+    worker.subscribe(["t"])
+    taken = worker.poll(20)
+    assert taken[0].delivery_count() == 1
+    assert worker.commit_sync() == {TopicPartition("t", 0): None}
+reading = confluent_kafka.DeserializingShareConsumer(
+    root | {"group.id": "readers", "value.deserializer": IntegerDeserializer()}
+)
+with reading:
+    reading.subscribe(["t"])
+    assert reading.poll(0).is_empty()
 """  # noqa: E501
 
 
@@ -163,9 +178,3 @@ def test_an_answer_that_cannot_be_made_is_raised_by_its_future():
     admin.describe_configs([_WithoutError()], answer)
     with pytest.raises(AttributeError, match="error"):
         answer.result(20)
-
-
-def test_share_consumers_say_that_there_are_none():
-    with pytest.raises(KafkaException, match="deltaq has no share groups") as raised:
-        DeserializingShareConsumer({"bootstrap.servers": "memory://unused", "group.id": "g"})
-    assert raised.value.args[0].code() == KafkaError._UNSUPPORTED_FEATURE

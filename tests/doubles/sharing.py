@@ -1,0 +1,90 @@
+"""Share consumers of a group `g` on one store, whose clock the test moves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from deltaq import AcknowledgeType, AdminClient, NewTopic, Producer, ShareConsumer
+from deltaq.admin import AlterConfigOpType, ConfigEntry, ConfigResource
+from deltaq.share_groups.log import ShareLog
+from deltaq.share_groups.state import SharePartition
+from deltaq.store import MemoryStore, Store
+from deltaq.testing import ManualClock
+
+__all__ = ["ACCEPT", "LOCK_S", "REJECT", "RELEASE", "Shared", "places", "set_group"]
+
+ACCEPT, RELEASE, REJECT = AcknowledgeType
+LOCK_S = 30.0
+"""Seconds of a lock."""
+
+
+@dataclass
+class Shared:
+    """A topic `t`, and a group that reads it from the beginning."""
+
+    store: Store = field(default_factory=lambda: MemoryStore("shared"))
+    clock: ManualClock = field(default_factory=lambda: ManualClock(auto_advance=True))
+    partitions: int = 1
+
+    def __post_init__(self) -> None:
+        with self.admin() as admin:
+            admin.create_topics([NewTopic("t", self.partitions)])["t"].result(20)
+        self.set(share_auto_offset_reset="earliest")
+
+    def admin(self) -> AdminClient:
+        return AdminClient(bootstrap_servers="memory://shared", store=self.store, clock=self.clock)
+
+    def set(self, **settings: Any) -> None:
+        """Change settings of the group."""
+        with self.admin() as admin:
+            set_group(admin, **settings)
+
+    def fill(self, count: int, start: int = 0, partition: int = 0, topic: str = "t") -> None:
+        """Write messages with the values `v<n>`."""
+        producer = Producer(
+            bootstrap_servers="memory://shared", store=self.store, maintenance_enable=False
+        )
+        with producer:
+            for number in range(start, start + count):
+                producer.produce(topic, f"v{number}", partition=partition)
+
+    def consumer(self, *topics: str, explicit: bool = False, **conf: Any) -> ShareConsumer:
+        """A share consumer of these topics, of `t` if none are given."""
+        mode = "explicit" if explicit else "implicit"
+        made = ShareConsumer(
+            {
+                "bootstrap.servers": "memory://shared",
+                "group.id": "g",
+                "share.acknowledgement.mode": mode,
+                "maintenance.enable": False,
+            },
+            store=self.store,
+            clock=self.clock,
+            **conf,
+        )
+        made.subscribe(list(topics) or ["t"])
+        return made
+
+    def log(self) -> ShareLog:
+        """A client of the group's log."""
+        return ShareLog(self.store, "g", self.clock)
+
+    def states(self) -> list[SharePartition]:
+        """The states of the group's partitions, in order."""
+        return [state for _, state in sorted(self.log().read().partitions().items())]
+
+
+def set_group(admin: AdminClient, group: str = "g", **settings: Any) -> None:
+    """Change settings of a group; a name has `_` for `.`."""
+    entries = [
+        ConfigEntry(name.replace("_", "."), str(value), incremental_operation=AlterConfigOpType.SET)
+        for name, value in settings.items()
+    ]
+    resource = ConfigResource("group", group, incremental_configs=entries)
+    admin.incremental_alter_configs([resource])[resource].result(20)
+
+
+def places(messages: Any) -> list[tuple[int | None, int | None]]:
+    """The offset of each message, and the number of its delivery."""
+    return [(message.offset(), message.delivery_count()) for message in messages]

@@ -19,6 +19,7 @@ import pytest
 
 from deltaq import Producer, Topic, errors, metrics
 from deltaq.config import CLIENT_SETTINGS, TOPIC_SETTINGS, Setting
+from deltaq.config.group import GROUP_SETTINGS
 from deltaq.maintenance import run
 from deltaq.metrics import catalogue
 from deltaq.telemetry import otel_name
@@ -47,6 +48,16 @@ records of a partition beyond `retention.bytes`. With `cleanup.policy=compact` i
 the newest record of each key, and every message must have a key.
 """
 
+CONFIG_OF_SHARE_CONSUMERS = """\
+A share consumer has `group.id`, `fetch.wait.max.ms`, the settings that all clients have, and these.
+Those of its group [are stored](#groups) with it.
+"""
+
+CONFIG_OF_GROUPS = """\
+These settings are changed through `AdminClient.incremental_alter_configs`, with a resource of the
+type `GROUP`, also before there is such a group. The group's log stores them.
+"""
+
 CONFIG_WITHOUT_EFFECT = """\
 These settings of Kafka are accepted and checked, and do nothing. A client names those that it was
 given in a warning, with the reason.
@@ -65,8 +76,10 @@ def config_page() -> str:
     """All settings of clients and topics."""
     parts = ["# Configuration\n", GENERATED, CONFIG]
     parts += ["## Producer\n", config_table("producer"), "## Consumer\n", config_table("consumer")]
+    parts += ["## ShareConsumer\n", CONFIG_OF_SHARE_CONSUMERS, config_table("share consumer")]
     parts += ["## AdminClient and Topic\n", config_table("admin")]
     parts += ["## Topics\n", CONFIG_OF_TOPICS, config_table("topic")]
+    parts += ["## Groups\n", CONFIG_OF_GROUPS, config_table("group")]
     parts += ["## Without effect\n", CONFIG_WITHOUT_EFFECT, table_without_effect()]
     return "\n".join(parts)
 
@@ -75,8 +88,9 @@ def config_table(kind: str) -> str:
     """The settings of a client or of topics that have an effect, as a Markdown table, sorted by
     name.
     """
-    source = TOPIC_SETTINGS if kind == "topic" else CLIENT_SETTINGS
-    rows = [s for s in source.values() if s.clients in (kind, "both") and s.effect != "none"]
+    source = {"topic": TOPIC_SETTINGS, "group": GROUP_SETTINGS}.get(kind, CLIENT_SETTINGS)
+    of = (kind,) if kind == "share consumer" else (kind, "both")
+    rows = [s for s in source.values() if s.clients in of and s.effect != "none"]
     lines = ["| Setting | Default | Allowed | Meaning |", "|---|---|---|---|"]
     for setting in sorted(rows, key=lambda s: s.name):
         fixed = "*Fixed.* " if setting.effect == "always" else ""
@@ -925,13 +939,14 @@ def test_maintenance_removes_the_records_listed_on_the_page(
 
 def test_the_tables_for_the_documentation_have_a_row_for_every_setting() -> None:
     tables = [
-        *map(config_table, ("producer", "consumer", "admin", "topic")),
+        *map(config_table, ("producer", "consumer", "share consumer", "admin", "topic", "group")),
         table_without_effect(),
     ]
     lines = [table.splitlines() for table in tables]
     assert {line.split("`")[1] for table in lines for line in table[2:]} == {
         *CLIENT_SETTINGS,
         *TOPIC_SETTINGS,
+        *GROUP_SETTINGS,
     }
     assert [len({line.count("|") for line in table}) for table in lines] == [1] * len(tables)
 

@@ -30,7 +30,7 @@ from deltaq.delta.table_state import TableState
 from deltaq.errors import Fenced, InvalidConfig, KafkaError, KafkaException
 from deltaq.groups.log import GroupLog
 from deltaq.groups.offsets import CommittedOffset, committed_offsets, metadata_fault
-from deltaq.groups.state import GroupHead, group_head
+from deltaq.groups.state import GroupHead, group_head, is_share_group
 from deltaq.message import TopicPartition
 from deltaq.metadata import BROKER_ID, BrokerMetadata, node_of
 from deltaq.share_groups.log import ShareLog
@@ -65,6 +65,13 @@ class GroupCalls:
         state = self.log(group).state()
         return state, group_head(state, names.group_folder(group))
 
+    def find(self, group: str) -> tuple[TableState, GroupHead] | None:
+        """As `read`; None for a share group."""
+        state = self.log(group).state()
+        if is_share_group(state):
+            return None
+        return state, group_head(state, names.group_folder(group))
+
     def topic_heads(self, topics: Iterable[str]) -> dict[str, TopicHead]:
         """The heads of those of the topics that exist. Raises Unavailable, Corrupt,
         Incompatible.
@@ -90,11 +97,14 @@ class GroupCalls:
         states: Collection[ConsumerGroupState] | None,
         types: Collection[ConsumerGroupType] | None,
     ) -> ListConsumerGroupsResult:
-        """All groups in one of these states and of one of these types; None stands for all."""
+        """All consumer groups in one of these states and of one of these types; None stands for
+        all.
+        """
 
-        def read(group: str) -> ConsumerGroupListing | KafkaException:
+        def read(group: str) -> ConsumerGroupListing | KafkaException | None:
             try:
-                return listing(group, *self.read(group))
+                found = self.find(group)
+                return None if found is None else listing(group, *found)
             except KafkaException as error:
                 return error
 
@@ -111,18 +121,19 @@ class GroupCalls:
         )
 
     def list_groups_old(self, group: str | None) -> list[GroupMetadata]:
-        """All groups that exist, or only `group`, with their members."""
+        """All consumer groups that exist, or only `group`, with their members."""
         broker = BrokerMetadata(BROKER_ID, self.store.url, 0)
 
-        def read(name: str) -> GroupMetadata:
+        def read(name: str) -> GroupMetadata | None:
             try:
-                return group_metadata(name, *self.read(name), broker)
+                found = self.find(name)
+                return None if found is None else group_metadata(name, *found, broker)
             except KafkaException as error:
                 return GroupMetadata(broker, name, error.error, "", "", "", [])
 
         wanted = self.names() if group is None else [group]
         found = in_parallel(self.clock, read, wanted)
-        return [entry for entry in found if entry.state != "Dead"]
+        return [entry for entry in found if entry is not None and entry.state != "Dead"]
 
     def names(self) -> list[str]:
         """The names of all groups, and of those that were deleted. Raises Unavailable."""

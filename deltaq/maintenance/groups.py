@@ -1,5 +1,5 @@
 """Maintenance of consumer groups: short logs, expired offsets, and heartbeats of members that no
-longer exist.
+longer exist; and of share groups, which have logs only.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from deltaq.delta.table_state import TableState
 from deltaq.errors import GroupInUse, KafkaException
 from deltaq.groups.heartbeat import heartbeat_name
 from deltaq.groups.log import GroupChanged, GroupLog
-from deltaq.groups.state import group_head
+from deltaq.groups.state import group_head, is_share_group
 from deltaq.groups.transaction_offsets import TransactionOffsets, transaction_offsets
 from deltaq.maintenance.clock_check import compare_clocks, expiry_ms
 from deltaq.maintenance.log_cleanup import entry_time_ms
 from deltaq.maintenance.log_maintenance import LogMaintenance
 from deltaq.maintenance.report import Notify, Report
 from deltaq.maintenance.settings import MaintenanceSettings
+from deltaq.share_groups.exchange import PartitionId
+from deltaq.share_groups.log import ShareGroup, ShareLog
 from deltaq.store import ObjectEntry, Store
 from deltaq.topics.log import TopicLog
 from deltaq.transactions.resolution import may_be_committed, resolve_offsets
@@ -98,6 +100,9 @@ class GroupPass:
 
     def _planned(self) -> Iterator[str]:
         state = self._log.state()
+        if is_share_group(state):
+            yield from self._planned_of_share_group(state)
+            return
         if overdue := self._overdue(state):
             yield f"end {len(overdue)} transactions that have offsets"
         with raising_unavailable():
@@ -110,11 +115,19 @@ class GroupPass:
                 yield f"forget {len(app_ids)} committed offsets of deleted topics"
             if unused := self._beats.keys() - (members - ancient):
                 yield f"delete up to {len(unused)} heartbeats of members that are gone"
-            if state.version < 0:
-                return
-            yield from self._log_maintenance.plan_checkpoint(state.version)
-            log = positioned(self._store, self._folder, self._clock, state)
-            yield from self._log_maintenance.plan_clean_up(log)
+            if state.version >= 0:
+                yield from self._planned_of_log(state)
+
+    def _planned_of_share_group(self, state: TableState) -> Iterator[str]:
+        if over := self._over(ShareGroup(state, self._folder)):
+            yield f"forget {len(over)} partitions of deleted topics"
+        with raising_unavailable():
+            yield from self._planned_of_log(state)
+
+    def _planned_of_log(self, state: TableState) -> Iterator[str]:
+        yield from self._log_maintenance.plan_checkpoint(state.version)
+        log = positioned(self._store, self._folder, self._clock, state)
+        yield from self._log_maintenance.plan_clean_up(log)
 
     def run(self) -> Counter[str]:
         """Do all that is due. Returns counts by kind of action.
@@ -124,6 +137,8 @@ class GroupPass:
         self._report.begin()
         state = self._log.state()
         compare_clocks(self._store, self._clock)
+        if is_share_group(state):
+            return self._run_share_group(state)
         if overdue := self._overdue(state):
             self._report.line(f"end {len(overdue)} transactions that have offsets")
             deadline = self._clock.monotonic() + FORGET_TIMEOUT_S
@@ -150,6 +165,33 @@ class GroupPass:
                 self._report.counts["offsets forgotten"] += len(app_ids)
             self._clean_log()
         return self._report.counts
+
+    def _run_share_group(self, state: TableState) -> Counter[str]:
+        """The round of a share group: it has no heartbeats, and its state does not expire."""
+        self._log_maintenance.write_checkpoint(state)
+        if self._log_maintenance.is_clean_up_due():
+            if over := self._over(ShareGroup(state, self._folder)):
+                self._report.line(f"forget {len(over)} partitions of deleted topics")
+                log = ShareLog(self._store, self._group, self._clock, "deltaq-maintenance")
+                log.forget(over, self._clock.monotonic() + FORGET_TIMEOUT_S)
+                self._report.counts["partitions forgotten"] += len(over)
+            self._clean_log()
+        return self._report.counts
+
+    def _over(self, group: ShareGroup) -> list[PartitionId]:
+        """The partitions of topics that were deleted. If the topic was created again, they stay
+        until the group has read that one: they say that it is new to the group.
+        """
+        ids: dict[str, set[str]] = {}
+        keys = sorted(group.partitions())
+        for key in keys:
+            ids.setdefault(key.topic, set()).add(key.topic_id)
+        gone: set[tuple[str, str]] = set()
+        for topic, known in sorted(ids.items()):
+            is_read, alive = self._life(topic)
+            if is_read and (alive is None or alive in known):
+                gone |= {(topic, topic_id) for topic_id in known - {alive}}
+        return [key for key in keys if (key.topic, key.topic_id) in gone]
 
     def is_waiting(self) -> bool:
         """Whether heartbeats or log entries wait for the grace period before they are removed."""

@@ -5,7 +5,7 @@ Modules:
 * `consumer`, `messages`: the client, and what its `poll` returns
 * `deserializing`: `DeserializingShareConsumer`: records as objects
 * `calls`: calls refused
-* `topics`: what topics offer to the group, and the records that were taken
+* `topics`: which offsets topics have, and the records that were taken
 * `returned`: what the application decides of the records that were returned
 """
 

@@ -12,12 +12,12 @@ from deltaq.errors import ConcurrentModificationException, IllegalStateException
 
 P = ParamSpec("P")
 R = TypeVar("R")
-C = TypeVar("C", bound="OfOneThread")
+C = TypeVar("C", bound="OfSingleThread")
 
 _CLOSED = "Share consumer closed"
 
 
-class OneThread:
+class SingleThread:
     """Refuses calls of a closed share consumer, calls while another thread is inside one, and calls
     of its own callback or of a signal handler.
     """
@@ -68,10 +68,10 @@ class OneThread:
             self._calls_back = False
 
 
-class OfOneThread(Protocol):
-    """A client with a `OneThread`."""
+class OfSingleThread(Protocol):
+    """A client with a `SingleThread`."""
 
-    _calls: OneThread
+    _calls: SingleThread
 
 
 def alone(method: Callable[Concatenate[C, P], R]) -> Callable[Concatenate[C, P], R]:
@@ -84,7 +84,7 @@ def alone(method: Callable[Concatenate[C, P], R]) -> Callable[Concatenate[C, P],
     return call
 
 
-_OPEN: WeakSet[OneThread] = WeakSet()
+_OPEN: WeakSet[SingleThread] = WeakSet()
 
 
 def _refuse_forked() -> None:

@@ -28,11 +28,11 @@ from deltaq.message import AcknowledgeType, K, Message, TopicPartition, V, event
 from deltaq.outage import OutageReports
 from deltaq.root import open_root
 from deltaq.serde.schema import TopicSchema
-from deltaq.share_consumer.calls import OneThread, alone
+from deltaq.share_consumer.calls import SingleThread, alone
 from deltaq.share_consumer.messages import Messages
-from deltaq.share_consumer.returned import Decided, ReturnedRecords
+from deltaq.share_consumer.returned import DecidedRecords, ReturnedRecords
 from deltaq.share_consumer.topics import ReadPartition, SharedTopics
-from deltaq.share_groups.exchange import Exchange, Exchanged, Offer, PartitionId
+from deltaq.share_groups.exchange import Exchange, Exchanged, LogRange, PartitionId
 from deltaq.share_groups.log import ShareLog
 from deltaq.share_groups.state import Acknowledgement, TakenRange
 from deltaq.store import Store, Watch
@@ -54,7 +54,7 @@ _TAKE_S = 1.0, 10.0
 _FULL_AGAIN_S = 60.0
 """Seconds between two log lines about a partition of which no more records can be taken."""
 
-_NOTHING: Mapping[PartitionId, Offer] = MappingProxyType({})
+_NOTHING: Mapping[PartitionId, LogRange] = MappingProxyType({})
 
 CommitCallback: TypeAlias = (
     "Callable[[dict[TopicPartition, set[int]], KafkaException | None], object]"
@@ -108,13 +108,13 @@ class ShareConsumer(Generic[K, V]):
         self._returned = ReturnedRecords()
         self._outcomes: list[Callable[[], object]] = []  # of acknowledgements, for the callback
         self._callback: CommitCallback | None = None
-        self._calls = OneThread()
+        self._calls = SingleThread()
         self._outage = OutageReports(clock)
         self._full_at: dict[PartitionId, float] = {}
         self._watch = self._store.watch()
         self._watch.add(names.group_folder(self._group) + names.LOG_FOLDER)
         self._may_hold = False  # records of the group
-        self._in_doubt: Decided | None = None  # what an entry has whose outcome is unknown
+        self._in_doubt: DecidedRecords | None = None  # what an entry has whose outcome is unknown
         self._dropped = finalize(self, _abandon, self._group, self._watch, self._maintenance)
         self._dropped.atexit = False  # nothing is left running
         self._timer = PollTimer(self._store, self._watch, config.fetch_wait_max_ms / 1000, clock)
@@ -210,8 +210,8 @@ class ShareConsumer(Generic[K, V]):
         Unavailable, OutcomeUnknown.
         """
         begun_at = self._clock.uptime()
-        offers = self._topics.offers(self._log)
-        found = self._exchange(deadline, offers, self._config.max_poll_records)
+        log_ranges = self._topics.log_ranges(self._log)
+        found = self._exchange(deadline, log_ranges, self._config.max_poll_records)
         self._note_full(found.full)
         by_topic: dict[tuple[str, str], dict[int, Sequence[TakenRange]]] = {}
         for key, ranges in found.taken.items():
@@ -354,7 +354,7 @@ class ShareConsumer(Generic[K, V]):
     def _exchange(
         self,
         deadline: float,
-        offers: Mapping[PartitionId, Offer] = _NOTHING,
+        log_ranges: Mapping[PartitionId, LogRange] = _NOTHING,
         records_max: int = 0,
         *,
         gives_back: bool = False,
@@ -365,14 +365,14 @@ class ShareConsumer(Generic[K, V]):
         self._resolve(deadline)
         decided = self._returned.decided()
         exchange = Exchange(
-            self._owner, decided.acknowledgements, offers, records_max, gives_back=gives_back
+            self._owner, decided.acknowledgements, log_ranges, records_max, gives_back=gives_back
         )
         try:
             found = self._log.exchange(exchange, deadline)
         except OutcomeUnknown:
             self._in_doubt = decided
             raise
-        self._settle(decided, found)
+        self._note_written(decided, found)
         return found
 
     def _resolve(self, deadline: float) -> Results:
@@ -385,11 +385,11 @@ class ShareConsumer(Generic[K, V]):
         self._in_doubt = None
         if found is None:
             return {}
-        self._settle(decided, found)
+        self._note_written(decided, found)
         self._give_back(found)
         return _results_of(decided, found)
 
-    def _settle(self, decided: Decided, found: Exchanged) -> None:
+    def _note_written(self, decided: DecidedRecords, found: Exchanged) -> None:
         """Note the result of an entry that was written."""
         self._may_hold = self._may_hold or bool(found.taken)
         self._returned.forget(decided)
@@ -497,7 +497,7 @@ def _all(ranges: Sequence[TakenRange], decided: AcknowledgeType) -> list[Acknowl
     return [Acknowledgement(each.first, each.end, each.deliveries, decided) for each in ranges]
 
 
-def _refused(decided: Decided, found: Exchanged) -> dict[PartitionId, frozenset[int]]:
+def _refused(decided: DecidedRecords, found: Exchanged) -> dict[PartitionId, frozenset[int]]:
     """The offsets whose acknowledgement does not count."""
     refused = {}
     for key, offsets in decided.offsets.items():
@@ -507,7 +507,7 @@ def _refused(decided: Decided, found: Exchanged) -> dict[PartitionId, frozenset[
     return refused
 
 
-def _results_of(decided: Decided, found: Exchanged) -> Results:
+def _results_of(decided: DecidedRecords, found: Exchanged) -> Results:
     """The results of acknowledgements that were written, by partition."""
     refused = _refused(decided, found)
     counted = {key: of for key, of in decided.offsets.items() if key not in refused}

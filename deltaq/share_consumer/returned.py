@@ -21,7 +21,7 @@ class ReturnedRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class DecidedRecords:
     """What is to be acknowledged, and the offsets about which the application hears the result.
 
     The others are offsets without a record, and records that could not be read.
@@ -74,7 +74,7 @@ class ReturnedRecords:
             record.type is None for records in self._records.values() for record in records.values()
         )
 
-    def decided(self) -> Decided:
+    def decided(self) -> DecidedRecords:
         """All that is decided and not acknowledged yet."""
         offsets: dict[PartitionId, frozenset[int]] = {}
         found = {key: [*decided] for key, decided in self._unreadable.items()}
@@ -83,9 +83,9 @@ class ReturnedRecords:
             if decided:
                 offsets[key] = frozenset(offset for offset, _ in decided)
                 found.setdefault(key, []).extend(_ranges(sorted(decided, key=_offset)))
-        return Decided(found, offsets)
+        return DecidedRecords(found, offsets)
 
-    def forget(self, decided: Decided) -> None:
+    def forget(self, decided: DecidedRecords) -> None:
         """What was decided is acknowledged, or refused for good."""
         for key, offsets in decided.offsets.items():
             records = self._records[key]

@@ -1,4 +1,4 @@
-"""The topics of a share consumer: what they have to offer to the group, and their records."""
+"""The topics of a share consumer: which offsets they have, and their records."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from deltaq.consumer.decoding import DecodedRecords
 from deltaq.errors import Corrupt, UnknownTopic
 from deltaq.message import OFFSET_END, SharedMessage
 from deltaq.serde.schema import TopicSchema
-from deltaq.share_groups.exchange import Offer, PartitionId
+from deltaq.share_groups.exchange import LogRange, PartitionId
 from deltaq.share_groups.log import ShareGroup, ShareLog
 from deltaq.share_groups.state import TakenRange
 from deltaq.store import Store, Watch
@@ -67,49 +67,49 @@ class SharedTopics:
             del self._readers[topic]
         self._were_missing &= wanted
 
-    def offers(self, log: ShareLog) -> dict[PartitionId, Offer]:
+    def log_ranges(self, log: ShareLog) -> dict[PartitionId, LogRange]:
         """What the topics have now, for the group with this log. Another partition comes first each
         time, so that none waits for the others. Raises Unavailable, Corrupt, Incompatible.
         """
-        found: dict[PartitionId, Offer] = {}
+        found: dict[PartitionId, LogRange] = {}
         for topic, reader in self._readers.items():
             reader.catch_up(to_end=False)
             if (head := reader.head) is None:
                 self._were_missing.add(topic)
                 continue
             found |= {
-                PartitionId(topic, head.topic_id, number): Offer(start, end)
+                PartitionId(topic, head.topic_id, number): LogRange(start, end)
                 for number, (start, end) in enumerate(
                     zip(head.start_offsets, head.next_offsets, strict=True)
                 )
             }
         new = found.keys() - log.last_read().known(found).keys()
         if new:
-            found |= self._first_offers(log.read(), {key: found[key] for key in sorted(new)})
+            found |= self._with_first_offsets(log.read(), {key: found[key] for key in sorted(new)})
         keys = sorted(found)
         self._turn += 1
         first = self._turn % len(keys) if keys else 0
         return {key: found[key] for key in keys[first:] + keys[:first]}
 
-    def _first_offers(
-        self, group: ShareGroup, offers: Mapping[PartitionId, Offer]
-    ) -> Mapping[PartitionId, Offer]:
-        """The offers of partitions that the group has perhaps never read, with where it begins."""
+    def _with_first_offsets(
+        self, group: ShareGroup, log_ranges: Mapping[PartitionId, LogRange]
+    ) -> Mapping[PartitionId, LogRange]:
+        """The ranges of partitions that the group has perhaps never read, with where it begins."""
         reset = group.settings.share_auto_offset_reset
         found = {}
-        for key, offer in offers.items():
+        for key, log_range in log_ranges.items():
             is_known = key.topic in self._were_missing or group.reads(key.topic)
             if is_known or reset == "earliest":
-                first = offer.log_start
+                first = log_range.log_start
             elif reset == "latest":
                 first = self._end(key)
             else:
                 first = self._first_since(key, duration_ms(reset))
-            found[key] = replace(offer, first=first)
+            found[key] = replace(log_range, first=first)
         return found
 
     def _end(self, key: PartitionId) -> int:
-        """The end of a partition; the offer's may be that of an earlier version."""
+        """The end of a partition; that of its range may be of an earlier version."""
         reader = self._readers[key.topic]
         if reader.is_end_open:
             reader.check_end()

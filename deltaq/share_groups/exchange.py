@@ -9,7 +9,7 @@ from typing import NamedTuple
 from deltaq.config.group import GroupSettings
 from deltaq.share_groups.state import (
     Acknowledgement,
-    Lock,
+    RecordLock,
     SharePartition,
     TakenRange,
     acknowledged,
@@ -28,7 +28,7 @@ class PartitionId(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class LogRange:
     """What a topic has of a partition: the offsets from `log_start` to below `log_end`. A group
     that has never read it begins at `first`, and not yet without one.
     """
@@ -43,13 +43,13 @@ class Exchange:
     """What a worker asks of its group.
 
     It acknowledges records that it has taken, and wants up to `records_max` records of the
-    partitions in `offers`, of which earlier ones come first. With `gives_back`, all that it still
-    holds of any partition is given back.
+    partitions in `log_ranges`, of which earlier ones come first. With `gives_back`, all that it
+    still holds of any partition is given back.
     """
 
     owner: str
     acknowledgements: Mapping[PartitionId, Sequence[Acknowledgement]] = field(default_factory=dict)
-    offers: Mapping[PartitionId, Offer] = field(default_factory=dict)
+    log_ranges: Mapping[PartitionId, LogRange] = field(default_factory=dict)
     records_max: int = 0
     gives_back: bool = False
 
@@ -71,7 +71,7 @@ def exchanged(
     partitions: Mapping[PartitionId, SharePartition],
     exchange: Exchange,
     settings: GroupSettings,
-    over: Collection[Lock],
+    over: Collection[RecordLock],
     version: int,
     now_ms: int,
 ) -> Exchanged:
@@ -91,15 +91,15 @@ def exchanged(
         for key, state in after.items():
             after[key] = without_locks(state, lambda lock: lock.owner == owner, limit)
     left = exchange.records_max
-    for key, offer in exchange.offers.items():
-        if key not in after and offer.first is None:
+    for key, log_range in exchange.log_ranges.items():
+        if key not in after and log_range.first is None:
             continue
-        state = after.get(key) or SharePartition(offer.first or 0)
-        state = without_removed(without_locks(state, over.__contains__, limit), offer.log_start)
+        state = after.get(key) or SharePartition(log_range.first or 0)
+        state = without_removed(without_locks(state, over.__contains__, limit), log_range.log_start)
         state, ranges = taken(
             state,
-            Lock(owner, version),
-            offer.log_end,
+            RecordLock(owner, version),
+            log_range.log_end,
             left,
             settings.share_partition_max_record_locks,
             now_ms,
@@ -108,7 +108,7 @@ def exchanged(
         if ranges:
             found[key] = ranges
             left -= sum(each.end - each.first for each in ranges)
-        if state.end < offer.log_end and left > 0:
+        if state.end < log_range.log_end and left > 0:
             full.add(key)
     changed = {key: state for key, state in after.items() if partitions.get(key) != state}
     return Exchanged(changed, applied, found, frozenset(full))

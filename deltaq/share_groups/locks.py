@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from deltaq.share_groups.state import Lock, SharePartition
+from deltaq.share_groups.state import RecordLock, SharePartition
 
 
 class LockWatch:
@@ -18,7 +18,7 @@ class LockWatch:
     """
 
     def __init__(self) -> None:
-        self._seen: dict[Lock, float] = {}
+        self._seen: dict[RecordLock, float] = {}
 
     def observe(self, partitions: Iterable[SharePartition], now: float) -> None:
         """Note the locks that a read found, which has ended at `now` (`Clock.monotonic`), and
@@ -27,6 +27,6 @@ class LockWatch:
         found = {lock for partition in partitions for lock in partition.locks()}
         self._seen = {lock: self._seen.get(lock, now) for lock in found}
 
-    def over(self, now: float, duration_s: float) -> frozenset[Lock]:
+    def over(self, now: float, duration_s: float) -> frozenset[RecordLock]:
         """The locks that were seen for their whole duration by `now` (`Clock.monotonic`)."""
         return frozenset(lock for lock, at in self._seen.items() if now - at >= duration_s)

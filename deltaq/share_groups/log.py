@@ -33,7 +33,7 @@ from deltaq.groups.state import SHARE_FORMAT, SHARE_TYPE, group_head, is_share_g
 from deltaq.serde.json_text import compact_json, strict_json
 from deltaq.share_groups.exchange import Exchange, Exchanged, PartitionId, exchanged
 from deltaq.share_groups.locks import LockWatch
-from deltaq.share_groups.state import Lock, SharePartition, parse_partition
+from deltaq.share_groups.state import RecordLock, SharePartition, parse_partition
 from deltaq.store import Store
 from deltaq.topics.log import ENGINE
 
@@ -128,9 +128,9 @@ def stored_settings(state: TableState, path: str) -> dict[str, str]:
     except ValueError as error:
         reason = f"the settings of the group cannot be parsed: {error}"
         raise Corrupt(reason, path=path, version=state.version) from error
-    return (
-        {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
-    )
+    if not isinstance(found, dict):
+        raise Corrupt("the settings of the group are no object", path=path, version=state.version)
+    return {str(name): str(value) for name, value in found.items()}
 
 
 def _domain(key: PartitionId) -> str:
@@ -190,7 +190,7 @@ class ShareLog:
         ends the locks on its partitions that this client has seen for the whole lock duration.
         After OutcomeUnknown, call `resolve` before the next exchange.
         """
-        keys = exchange.offers.keys() | exchange.acknowledgements.keys()
+        keys = exchange.log_ranges.keys() | exchange.acknowledgements.keys()
         result = Exchanged({}, {}, {}, frozenset())
 
         def plan(group: ShareGroup, version: int, now_ms: int) -> list[Action]:
@@ -198,7 +198,7 @@ class ShareLog:
             group.check(self.group)
             partitions = group.partitions() if exchange.gives_back else group.known(keys)
             settings = group.settings
-            over: Collection[Lock] = ()
+            over: Collection[RecordLock] = ()
             if exchange.records_max:
                 now = self._clock.monotonic()
                 self._watch.observe(partitions.values(), now)
@@ -234,6 +234,14 @@ class ShareLog:
             entry = resolve_commit(self._log, token, write, deadline)
         self._unresolved = None
         return None if entry is None else result
+
+    def forget(self, keys: Collection[PartitionId], deadline: float) -> None:
+        """Forget the state of partitions of topics that no longer exist."""
+
+        def plan(group: ShareGroup, version: int, now_ms: int) -> list[Action]:  # noqa: ARG001 - as SharePlan
+            return [_removed(_domain(key)) for key in sorted(group.known(keys))]
+
+        self._change("FORGET OFFSETS", plan, deadline, {})
 
     def settings(self) -> dict[str, str]:
         """Read the settings that the log stores, by name; also those of a consumer group, or of a
@@ -288,6 +296,10 @@ class ShareLog:
         return CommitInfo(
             txn_id, now_ms, operation, self._client_id, ENGINE, is_blind_append=False, parameters=by
         )
+
+
+def _removed(domain: str) -> DomainMetadata:
+    return DomainMetadata(domain, "{}", removed=True)
 
 
 def _is_of_partition(action: Action) -> bool:

@@ -34,7 +34,7 @@ class RecordState(enum.IntEnum):
 _FINISHED = (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)
 
 
-class Lock(NamedTuple):
+class RecordLock(NamedTuple):
     """A worker's lock on the records that it has taken in the entry `since`."""
 
     owner: str
@@ -50,7 +50,7 @@ class Status:
 
     state: RecordState
     deliveries: int = 0
-    lock: Lock | None = None
+    lock: RecordLock | None = None
     visible_ms: int = 0
 
     def is_held(self, owner: str, deliveries: int) -> bool:
@@ -64,7 +64,7 @@ ARCHIVED = Status(RecordState.ARCHIVED)
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class OffsetSpan:
     """The offsets `[first, end)`, which have one status."""
 
     first: int
@@ -104,7 +104,7 @@ class SharePartition:
     """
 
     start: int
-    spans: tuple[Span, ...] = ()
+    spans: tuple[OffsetSpan, ...] = ()
 
     @property
     def end(self) -> int:
@@ -116,7 +116,7 @@ class SharePartition:
         """The number of records that were taken and are not finished."""
         return sum(span.end - span.first for span in self.spans if not _is_finished(span))
 
-    def locks(self) -> Iterator[Lock]:
+    def locks(self) -> Iterator[RecordLock]:
         """The locks of acquired records; one may come several times."""
         return (span.status.lock for span in self.spans if span.status.lock is not None)
 
@@ -128,7 +128,7 @@ class SharePartition:
         return compact_json({"start": self.start, "owners": owners, "spans": spans})
 
 
-def _is_finished(span: Span) -> bool:
+def _is_finished(span: OffsetSpan) -> bool:
     return span.status.state in _FINISHED
 
 
@@ -151,7 +151,7 @@ def parse_partition(text: str) -> SharePartition:
     spans = []
     for length, *numbers in body["spans"]:
         end = at + _number(length, 1)
-        spans.append(Span(at, end, _status(owners, *map(_number, numbers))))
+        spans.append(OffsetSpan(at, end, _status(owners, *map(_number, numbers))))
         at = end
     found = SharePartition(start, tuple(spans))
     if found != _normal(start, spans):
@@ -164,7 +164,7 @@ def _status(owners: Sequence[str], state: int, *numbers: int) -> Status:
         case RecordState.AVAILABLE, (deliveries, *visible_ms) if len(visible_ms) <= 1:
             return Status(RecordState.AVAILABLE, deliveries, visible_ms=max(visible_ms, default=0))
         case RecordState.ACQUIRED, (deliveries, owner, since) if deliveries and owner < len(owners):
-            return Status(RecordState.ACQUIRED, deliveries, Lock(owners[owner], since))
+            return Status(RecordState.ACQUIRED, deliveries, RecordLock(owners[owner], since))
         case (RecordState.ACKNOWLEDGED | RecordState.ARCHIVED) as finished, ():
             return Status(finished)
     raise ValueError(f"{[state, *numbers]} is no status of records")
@@ -179,11 +179,11 @@ def _number(value: object, lowest: int = 0) -> int:
 # --- how entries change it ---
 
 
-def _normal(start: int, spans: Iterable[Span]) -> SharePartition:
+def _normal(start: int, spans: Iterable[OffsetSpan]) -> SharePartition:
     """The partition with these spans: neighbours of one status are joined, and `start` passes what
     is finished.
     """
-    joined: list[Span] = []
+    joined: list[OffsetSpan] = []
     for span in spans:
         if not joined and _is_finished(span):
             start = span.end
@@ -208,7 +208,7 @@ def _given_back(status: Status, limit: int, visible_ms: int = 0) -> Status:
 
 
 def without_locks(
-    partition: SharePartition, is_over: Callable[[Lock], bool], limit: int
+    partition: SharePartition, is_over: Callable[[RecordLock], bool], limit: int
 ) -> SharePartition:
     """The records whose lock is over are available again; those that were delivered `limit` times
     are archived.
@@ -232,7 +232,7 @@ def acknowledged(
     """
     ordered = sorted(acknowledgements, key=lambda each: each.first)
     firsts = [each.first for each in ordered]
-    spans: list[Span] = []
+    spans: list[OffsetSpan] = []
     applied: list[range] = []
     for piece in _split(partition.spans, ordered):
         at = bisect_right(firsts, piece.first) - 1
@@ -245,7 +245,7 @@ def acknowledged(
     return _normal(partition.start, spans), applied
 
 
-def _split(spans: Iterable[Span], at: Sequence[Acknowledgement]) -> Iterator[Span]:
+def _split(spans: Iterable[OffsetSpan], at: Sequence[Acknowledgement]) -> Iterator[OffsetSpan]:
     """The spans in pieces, none of which crosses an edge of an acknowledgement."""
     edges = [edge for each in at for edge in (each.first, each.end)]
     for span in spans:
@@ -254,9 +254,9 @@ def _split(spans: Iterable[Span], at: Sequence[Acknowledgement]) -> Iterator[Spa
             if edge >= span.end:
                 break
             if edge > first:
-                yield Span(first, edge, span.status)
+                yield OffsetSpan(first, edge, span.status)
                 first = edge
-        yield Span(first, span.end, span.status)
+        yield OffsetSpan(first, span.end, span.status)
 
 
 def _decided(status: Status, by: Acknowledgement, limit: int) -> Status:
@@ -281,11 +281,11 @@ def without_removed(partition: SharePartition, log_start: int) -> SharePartition
         for piece in _cut(span, log_start)
     ]
     if partition.end < log_start:
-        spans.append(Span(partition.end, log_start, ARCHIVED))
+        spans.append(OffsetSpan(partition.end, log_start, ARCHIVED))
     return _normal(partition.start, spans)
 
 
-def _cut(span: Span, at: int) -> Sequence[Span]:
+def _cut(span: OffsetSpan, at: int) -> Sequence[OffsetSpan]:
     if not span.first < at < span.end:
         return (span,)
     return replace(span, end=at), replace(span, first=at)
@@ -293,7 +293,7 @@ def _cut(span: Span, at: int) -> Sequence[Span]:
 
 def taken(
     partition: SharePartition,
-    lock: Lock,
+    lock: RecordLock,
     until: int,
     records_max: int,
     undecided_max: int,
@@ -303,7 +303,7 @@ def taken(
     delivered again, then new ones below the offset `until`. Of these no more than leave
     `undecided_max` records undecided.
     """
-    spans: list[Span] = []
+    spans: list[OffsetSpan] = []
     found: list[TakenRange] = []
     left = records_max
 
@@ -311,7 +311,7 @@ def taken(
         nonlocal left
         left -= end - first
         found.append(TakenRange(first, end, deliveries))
-        spans.append(Span(first, end, Status(RecordState.ACQUIRED, deliveries, lock)))
+        spans.append(OffsetSpan(first, end, Status(RecordState.ACQUIRED, deliveries, lock)))
 
     for span in partition.spans:
         status = span.status

@@ -235,20 +235,23 @@ class _WatchedGroups(GroupCalls):
         return {topic: self.heads[topic] for topic in topics if topic in self.heads}
 
     def read_all(self) -> dict[str, tuple[TableState, GroupHead] | KafkaException]:
-        """The table and head of each group, or why it cannot be read. Raises Unavailable."""
+        """The table and head of each consumer group, or why it cannot be read. Raises
+        Unavailable.
+        """
 
-        def read(group: str) -> tuple[TableState, GroupHead] | KafkaException:
+        def read(group: str) -> tuple[TableState, GroupHead] | KafkaException | None:
             try:
-                return self.read(group)
+                return self.find(group)
             except KafkaException as error:
                 return error
 
         there = self.names()
         for gone in self.logs.keys() - set(there):
             del self.logs[gone]
-        return dict(
-            zip(there, in_parallel_if_remote(self.store, self.clock, read, there), strict=True)
-        )
+        found = in_parallel_if_remote(self.store, self.clock, read, there)
+        return {
+            group: answer for group, answer in zip(there, found, strict=True) if answer is not None
+        }
 
     def counted(
         self,

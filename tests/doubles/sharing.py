@@ -12,7 +12,7 @@ from deltaq.share_groups.state import SharePartition
 from deltaq.store import MemoryStore, Store
 from deltaq.testing import ManualClock
 
-__all__ = ["ACCEPT", "LOCK_S", "REJECT", "RELEASE", "Shared", "places", "set_group"]
+__all__ = ["ACCEPT", "LOCK_S", "REJECT", "RELEASE", "ShareWorld", "places", "set_group"]
 
 ACCEPT, RELEASE, REJECT = AcknowledgeType
 LOCK_S = 30.0
@@ -20,14 +20,14 @@ LOCK_S = 30.0
 
 
 @dataclass
-class Shared:
+class ShareWorld:
     """A topic `t`, and a group that reads it from the beginning."""
 
-    store: Store = field(default_factory=lambda: MemoryStore("shared"))
     clock: ManualClock = field(default_factory=lambda: ManualClock(auto_advance=True))
     partitions: int = 1
 
     def __post_init__(self) -> None:
+        self.store: Store = MemoryStore("shared", self.clock)
         with self.admin() as admin:
             admin.create_topics([NewTopic("t", self.partitions)])["t"].result(20)
         self.set(share_auto_offset_reset="earliest")

@@ -15,7 +15,6 @@ import pytest
 import deltaq.compat.cimpl
 from deltaq.admin import ResourceType
 
-
 PROGRAM = """
 import sys
 import deltaq.compat.cimpl

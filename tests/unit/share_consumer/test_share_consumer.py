@@ -29,21 +29,21 @@ from deltaq.admin import (
 )
 from deltaq.config.group import duration_ms
 from deltaq.testing import Fault, FaultyStore, Rule
-from tests.doubles.sharing import ACCEPT, LOCK_S, REJECT, RELEASE, Shared, places
+from tests.doubles.sharing import ACCEPT, LOCK_S, REJECT, RELEASE, ShareWorld, places
 
 T = TopicPartition("t", 0)
 OUTAGE = Rule("create", "groups/*", Fault.error_before(), times=None)
 
 
 @pytest.fixture
-def shared() -> Shared:
-    return Shared()
+def shared() -> ShareWorld:
+    return ShareWorld()
 
 
 # --- implicit mode ---
 
 
-def test_messages_are_accepted_by_the_next_poll(shared: Shared) -> None:
+def test_messages_are_accepted_by_the_next_poll(shared: ShareWorld) -> None:
     shared.fill(5)
     with shared.consumer() as consumer:
         assert [message.value() for message in consumer.poll(0)] == [b"v%d" % n for n in range(5)]
@@ -52,7 +52,7 @@ def test_messages_are_accepted_by_the_next_poll(shared: Shared) -> None:
         assert consumer.poll(0).is_empty()
 
 
-def test_messages_are_accepted_by_a_commit(shared: Shared) -> None:
+def test_messages_are_accepted_by_a_commit(shared: ShareWorld) -> None:
     shared.fill(2)
     with shared.consumer() as consumer:
         assert consumer.commit_sync() == {}
@@ -63,7 +63,7 @@ def test_messages_are_accepted_by_a_commit(shared: Shared) -> None:
         assert consumer.poll(0).is_empty()
 
 
-def test_close_gives_back_what_no_later_call_has_accepted(shared: Shared) -> None:
+def test_close_gives_back_what_no_later_call_has_accepted(shared: ShareWorld) -> None:
     shared.fill(2)
     with shared.consumer() as consumer:
         consumer.poll(0)
@@ -71,7 +71,7 @@ def test_close_gives_back_what_no_later_call_has_accepted(shared: Shared) -> Non
         assert places(consumer.poll(0)) == [(0, 2), (1, 2)]
 
 
-def test_acknowledging_one_message_needs_explicit_mode(shared: Shared) -> None:
+def test_acknowledging_one_message_needs_explicit_mode(shared: ShareWorld) -> None:
     shared.fill(1)
     with shared.consumer() as consumer:
         (message,) = consumer.poll(0)
@@ -82,7 +82,7 @@ def test_acknowledging_one_message_needs_explicit_mode(shared: Shared) -> None:
 # --- explicit mode ---
 
 
-def test_each_message_has_a_fate_of_its_own(shared: Shared) -> None:
+def test_each_message_is_decided_by_itself(shared: ShareWorld) -> None:
     shared.fill(4)
     with shared.consumer(explicit=True) as consumer:
         messages = consumer.poll(0)
@@ -94,7 +94,7 @@ def test_each_message_has_a_fate_of_its_own(shared: Shared) -> None:
         assert places(consumer.poll(0)) == [(1, 2)]
 
 
-def test_all_messages_must_be_acknowledged_before_the_next_poll(shared: Shared) -> None:
+def test_all_messages_must_be_acknowledged_before_the_next_poll(shared: ShareWorld) -> None:
     shared.fill(3)
     with shared.consumer(explicit=True) as consumer:
         messages = consumer.poll(0)
@@ -104,7 +104,9 @@ def test_all_messages_must_be_acknowledged_before_the_next_poll(shared: Shared) 
             consumer.poll(0)
 
 
-def test_the_last_of_several_acknowledgements_counts_until_it_is_written(shared: Shared) -> None:
+def test_the_last_of_several_acknowledgements_counts_until_it_is_written(
+    shared: ShareWorld,
+) -> None:
     shared.fill(1)
     with shared.consumer(explicit=True) as consumer:
         (message,) = consumer.poll(0)
@@ -116,7 +118,7 @@ def test_the_last_of_several_acknowledgements_counts_until_it_is_written(shared:
         assert places(consumer.poll(0)) == [(0, 2)]
 
 
-def test_close_writes_what_is_decided_and_gives_back_the_rest(shared: Shared) -> None:
+def test_close_writes_what_is_decided_and_gives_back_the_rest(shared: ShareWorld) -> None:
     shared.fill(3)
     with shared.consumer(explicit=True) as consumer:
         messages = consumer.poll(0)
@@ -125,7 +127,7 @@ def test_close_writes_what_is_decided_and_gives_back_the_rest(shared: Shared) ->
         assert places(consumer.poll(0)) == [(0, 2), (2, 2)]
 
 
-def test_unsubscribing_keeps_what_was_returned(shared: Shared) -> None:
+def test_unsubscribing_keeps_what_was_returned(shared: ShareWorld) -> None:
     shared.fill(2)
     with shared.consumer(explicit=True) as consumer:
         messages = consumer.poll(0)
@@ -141,14 +143,14 @@ def test_unsubscribing_keeps_what_was_returned(shared: Shared) -> None:
 # --- several consumers, and time ---
 
 
-def test_two_consumers_share_one_partition(shared: Shared) -> None:
+def test_two_consumers_share_one_partition(shared: ShareWorld) -> None:
     shared.fill(4)
     with shared.consumer(max_poll_records=2) as one, shared.consumer() as two:
         assert places(one.poll(0)) == [(0, 1), (1, 1)]
         assert places(two.poll(0)) == [(2, 1), (3, 1)]
 
 
-def test_a_lock_ends_when_another_consumer_has_seen_it_for_its_duration(shared: Shared) -> None:
+def test_a_lock_ends_when_another_consumer_has_seen_it_for_its_duration(shared: ShareWorld) -> None:
     shared.fill(2)
     with shared.consumer(explicit=True) as slow, shared.consumer() as watcher:
         late = slow.poll(0)
@@ -167,7 +169,7 @@ def test_a_lock_ends_when_another_consumer_has_seen_it_for_its_duration(shared: 
 
 
 def test_an_acknowledgement_counts_as_long_as_no_one_else_has_taken_the_message(
-    shared: Shared,
+    shared: ShareWorld,
 ) -> None:
     """Kafka's broker ends the lock by its own clock. Here the log decides."""
     shared.fill(1)
@@ -178,7 +180,7 @@ def test_an_acknowledgement_counts_as_long_as_no_one_else_has_taken_the_message(
 
 
 def test_a_consumer_drops_what_it_took_if_it_was_suspended_for_a_whole_lock(
-    shared: Shared, monkeypatch: pytest.MonkeyPatch
+    shared: ShareWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shared.fill(1)
     with shared.consumer() as consumer:
@@ -193,7 +195,7 @@ def test_a_consumer_drops_what_it_took_if_it_was_suspended_for_a_whole_lock(
         assert consumer.poll(0).is_empty()
 
 
-def test_a_message_is_delivered_as_often_as_the_limit_says(shared: Shared) -> None:
+def test_a_message_is_delivered_as_often_as_the_limit_says(shared: ShareWorld) -> None:
     shared.fill(1)
     with shared.consumer(explicit=True) as consumer:
         for number in range(1, 6):
@@ -208,7 +210,7 @@ def test_a_message_is_delivered_as_often_as_the_limit_says(shared: Shared) -> No
 
 
 def test_a_group_begins_with_new_records_by_default() -> None:
-    shared = Shared()
+    shared = ShareWorld()
     shared.set(share_auto_offset_reset="latest")
     shared.fill(3)
     with shared.consumer() as consumer:
@@ -219,7 +221,7 @@ def test_a_group_begins_with_new_records_by_default() -> None:
 
 @pytest.mark.parametrize(("ago", "expected"), [("PT1S", []), ("P50000D", [0, 1])])
 def test_a_group_begins_by_duration(ago: str, expected: list[int]) -> None:
-    shared = Shared()
+    shared = ShareWorld()
     shared.set(share_auto_offset_reset=f"by_duration:{ago}")
     with Producer(bootstrap_servers="memory://shared", store=shared.store) as producer:
         for _ in range(2):
@@ -251,14 +253,14 @@ def test_durations_are_those_of_iso_8601(text: str, expected: int) -> None:
         ("retention.ms", "1"),
     ],
 )
-def test_a_bad_setting_of_a_group_is_refused(shared: Shared, name: str, value: str) -> None:
+def test_a_bad_setting_of_a_group_is_refused(shared: ShareWorld, name: str, value: str) -> None:
     with pytest.raises(InvalidConfig) as refused:
         shared.set(**{name: value})
     assert refused.value.error == KafkaError.INVALID_CONFIG
 
 
 def test_the_number_of_undecided_records_is_limited(
-    shared: Shared, caplog: pytest.LogCaptureFixture
+    shared: ShareWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
     shared.set(share_partition_max_record_locks=3)
     shared.fill(5)
@@ -275,7 +277,7 @@ def test_the_number_of_undecided_records_is_limited(
 # --- topics that change ---
 
 
-def test_new_partitions_are_read_from_their_beginning(shared: Shared) -> None:
+def test_new_partitions_are_read_from_their_beginning(shared: ShareWorld) -> None:
     shared.set(share_auto_offset_reset="latest")
     with shared.consumer() as consumer:
         consumer.poll(0)
@@ -285,7 +287,7 @@ def test_new_partitions_are_read_from_their_beginning(shared: Shared) -> None:
         assert [message.partition() for message in consumer.poll(0)] == [1]
 
 
-def test_a_topic_that_is_created_later_is_read_from_its_beginning(shared: Shared) -> None:
+def test_a_topic_that_is_created_later_is_read_from_its_beginning(shared: ShareWorld) -> None:
     shared.set(share_auto_offset_reset="latest")
     with shared.consumer("u") as consumer:
         assert consumer.poll(0).is_empty()
@@ -295,7 +297,7 @@ def test_a_topic_that_is_created_later_is_read_from_its_beginning(shared: Shared
         assert places(consumer.poll(0)) == [(0, 1)]
 
 
-def test_a_topic_that_is_created_again_is_read_from_its_beginning(shared: Shared) -> None:
+def test_a_topic_that_is_created_again_is_read_from_its_beginning(shared: ShareWorld) -> None:
     shared.set(share_auto_offset_reset="latest")
     with shared.consumer() as consumer:
         consumer.poll(0)
@@ -308,7 +310,7 @@ def test_a_topic_that_is_created_again_is_read_from_its_beginning(shared: Shared
         assert places(consumer.poll(0)) == [(0, 1), (1, 1)]
 
 
-def test_records_that_were_removed_are_passed(shared: Shared) -> None:
+def test_records_that_were_removed_are_passed(shared: ShareWorld) -> None:
     shared.fill(6)
     with shared.consumer(explicit=True, max_poll_records=2) as consumer:
         for message in consumer.poll(0):
@@ -320,18 +322,18 @@ def test_records_that_were_removed_are_passed(shared: Shared) -> None:
 
 
 def test_values_of_other_topics_wait_for_no_one() -> None:
-    shared = Shared(partitions=3)
+    shared = ShareWorld(partitions=3)
     for partition in range(3):
         shared.fill(10, partition=partition)
     with shared.consumer(max_poll_records=4) as consumer:
-        first = [consumer.poll(0)[0].partition() for _ in range(3)]
-    assert sorted(first) == [0, 1, 2]
+        first = {consumer.poll(0)[0].partition() for _ in range(3)}
+    assert first == {0, 1, 2}
 
 
 # --- callbacks ---
 
 
-def test_the_callback_hears_of_each_acknowledgement(shared: Shared) -> None:
+def test_the_callback_hears_of_each_acknowledgement(shared: ShareWorld) -> None:
     shared.fill(3)
     heard: list[tuple[dict[TopicPartition, set[int]], KafkaException | None]] = []
     with shared.consumer(explicit=True) as consumer:
@@ -350,7 +352,7 @@ def test_the_callback_hears_of_each_acknowledgement(shared: Shared) -> None:
     assert heard[2:] == [({T: {2}}, None)]
 
 
-def test_the_callback_hears_what_was_refused(shared: Shared) -> None:
+def test_the_callback_hears_what_was_refused(shared: ShareWorld) -> None:
     shared.fill(1)
     heard: list[Any] = []
     with shared.consumer() as slow, shared.consumer() as watcher:
@@ -365,7 +367,7 @@ def test_the_callback_hears_what_was_refused(shared: Shared) -> None:
     assert error.error == KafkaError.INVALID_RECORD_STATE
 
 
-def test_an_exception_of_the_callback_comes_out_of_the_call(shared: Shared) -> None:
+def test_an_exception_of_the_callback_comes_out_of_the_call(shared: ShareWorld) -> None:
     shared.fill(1)
 
     def fails(*_: object) -> None:
@@ -382,7 +384,7 @@ def test_an_exception_of_the_callback_comes_out_of_the_call(shared: Shared) -> N
 # --- groups of one name ---
 
 
-def test_a_share_consumer_refuses_a_consumer_group(shared: Shared) -> None:
+def test_a_share_consumer_refuses_a_consumer_group(shared: ShareWorld) -> None:
     conf = {
         "bootstrap.servers": "memory://shared",
         "group.id": "c",
@@ -402,7 +404,7 @@ def test_a_share_consumer_refuses_a_consumer_group(shared: Shared) -> None:
         assert refused.value.error == KafkaError.GROUP_ID_NOT_FOUND
 
 
-def test_a_consumer_refuses_a_share_group(shared: Shared) -> None:
+def test_a_consumer_refuses_a_share_group(shared: ShareWorld) -> None:
     shared.fill(1)
     with shared.consumer() as worker:
         worker.poll(0)
@@ -419,7 +421,7 @@ def test_a_consumer_refuses_a_share_group(shared: Shared) -> None:
 # --- failures ---
 
 
-def test_a_damaged_file_is_reported_and_its_records_come_again(shared: Shared) -> None:
+def test_a_damaged_file_is_reported_and_its_records_come_again(shared: ShareWorld) -> None:
     shared.fill(2)
     (key,) = [entry.key for entry in shared.store.list("topics/t/") if "parquet" in entry.key]
     content = shared.store.get(key)
@@ -432,7 +434,7 @@ def test_a_damaged_file_is_reported_and_its_records_come_again(shared: Shared) -
         assert places(consumer.poll(0)) == [(0, 2), (1, 2)]
 
 
-def test_an_outage_delays_messages_and_loses_no_acknowledgement(shared: Shared) -> None:
+def test_an_outage_delays_messages_and_loses_no_acknowledgement(shared: ShareWorld) -> None:
     shared.fill(1)
     heard: list[KafkaError] = []
     failing = FaultyStore(shared.store)
@@ -453,8 +455,8 @@ def test_an_outage_delays_messages_and_loses_no_acknowledgement(shared: Shared) 
 
 
 @pytest.mark.parametrize("fault", [Fault.error_before(), Fault.error_after()], ids=["no", "yes"])
-def test_a_commit_with_an_unknown_outcome_is_settled_by_the_next_one(
-    shared: Shared, fault: Fault
+def test_a_commit_with_an_unknown_outcome_is_resolved_by_the_next_one(
+    shared: ShareWorld, fault: Fault
 ) -> None:
     shared.fill(1)
     failing = FaultyStore(shared.store)
@@ -478,7 +480,7 @@ def test_a_commit_with_an_unknown_outcome_is_settled_by_the_next_one(
     assert [(state.start, state.end) for state in shared.states()] == [(1, 1)]
 
 
-def test_records_of_an_entry_with_an_unknown_outcome_come_again(shared: Shared) -> None:
+def test_records_of_an_entry_with_an_unknown_outcome_come_again(shared: ShareWorld) -> None:
     failing = FaultyStore(shared.store)
     consumer = ShareConsumer(
         {"bootstrap.servers": "memory://shared", "group.id": "g"},
@@ -527,21 +529,21 @@ def test_a_group_id_is_required() -> None:
     ("topics", "error"),
     [("x", TypeError), (("a",), TypeError), ([""], ValueError), (["a", "a"], ValueError)],
 )
-def test_a_bad_subscription_is_refused(shared: Shared, topics: Any, error: type) -> None:
+def test_a_bad_subscription_is_refused(shared: ShareWorld, topics: Any, error: type) -> None:
     with shared.consumer() as consumer:
         with pytest.raises(error):
             consumer.subscribe(topics)
         assert consumer.subscription() == ["t"]
 
 
-def test_no_topics_end_a_subscription(shared: Shared) -> None:
+def test_no_topics_end_a_subscription(shared: ShareWorld) -> None:
     with shared.consumer() as consumer:
         consumer.subscribe([])
         assert consumer.subscription() == []
 
 
 @pytest.mark.parametrize("wanted", [0, 4, 9])
-def test_an_unknown_kind_of_acknowledgement_is_refused(shared: Shared, wanted: Any) -> None:
+def test_an_unknown_kind_of_acknowledgement_is_refused(shared: ShareWorld, wanted: Any) -> None:
     with shared.consumer(explicit=True) as consumer, pytest.raises(ValueError, match=str(wanted)):
         consumer.acknowledge(Message("t", 0, 0), wanted)
 
@@ -549,12 +551,12 @@ def test_an_unknown_kind_of_acknowledgement_is_refused(shared: Shared, wanted: A
 @pytest.mark.parametrize(
     "message", [Message(None, 0, 0), Message("t", -1, 0), Message("t", 0, -1)], ids=repr
 )
-def test_a_message_without_a_place_is_refused(shared: Shared, message: Message) -> None:
+def test_a_message_without_a_place_is_refused(shared: ShareWorld, message: Message) -> None:
     with shared.consumer(explicit=True) as consumer, pytest.raises(ValueError, match="no topic"):
         consumer.acknowledge(message)
 
 
-def test_a_message_that_was_not_returned_is_refused(shared: Shared) -> None:
+def test_a_message_that_was_not_returned_is_refused(shared: ShareWorld) -> None:
     with (
         shared.consumer(explicit=True) as consumer,
         pytest.raises(IllegalStateException, match=r"t\[0\]@0 was not returned"),
@@ -562,7 +564,8 @@ def test_a_message_that_was_not_returned_is_refused(shared: Shared) -> None:
         consumer.acknowledge(Message("t", 0, 0))
 
 
-def test_arguments_of_other_types_are_refused(shared: Shared) -> None:
+def test_arguments_of_other_types_are_refused(shared: ShareWorld) -> None:
+    consumer: Any
     with shared.consumer(explicit=True) as consumer:
         calls: list[Any] = [
             lambda: consumer.acknowledge("x"),
@@ -596,7 +599,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_closed_consumer_refuses_calls(shared: Shared, name: str) -> None:
+def test_a_closed_consumer_refuses_calls(shared: ShareWorld, name: str) -> None:
     consumer = shared.consumer()
     consumer.close()
     consumer.close()
@@ -604,7 +607,7 @@ def test_a_closed_consumer_refuses_calls(shared: Shared, name: str) -> None:
         getattr(consumer, name)(*CALLS[name])
 
 
-def test_calls_inside_the_callback_are_refused(shared: Shared) -> None:
+def test_calls_inside_the_callback_are_refused(shared: ShareWorld) -> None:
     shared.fill(1)
     refused: list[str] = []
     with shared.consumer() as consumer:
@@ -621,7 +624,7 @@ def test_calls_inside_the_callback_are_refused(shared: Shared) -> None:
     assert len(refused) == len(CALLS)
 
 
-def test_an_admin_client_refuses_a_setting_that_is_changed_twice(shared: Shared) -> None:
+def test_an_admin_client_refuses_a_setting_that_is_changed_twice(shared: ShareWorld) -> None:
     entry = ConfigEntry(
         "share.delivery.count.limit", "3", incremental_operation=AlterConfigOpType.SET
     )
@@ -632,7 +635,7 @@ def test_an_admin_client_refuses_a_setting_that_is_changed_twice(shared: Shared)
     assert error.error == KafkaError.INVALID_REQUEST
 
 
-def test_the_settings_of_a_group_can_be_read(shared: Shared) -> None:
+def test_the_settings_of_a_group_can_be_read(shared: ShareWorld) -> None:
     with shared.admin() as admin:
         resource = ConfigResource("group", "g")
         found = admin.describe_configs([resource])[resource].result(20)

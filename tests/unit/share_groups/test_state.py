@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,10 +13,10 @@ from hypothesis import strategies as st
 from deltaq.message import AcknowledgeType
 from deltaq.share_groups.state import (
     Acknowledgement,
-    Lock,
+    OffsetSpan,
+    RecordLock,
     RecordState,
     SharePartition,
-    Span,
     Status,
     TakenRange,
     acknowledged,
@@ -31,7 +32,7 @@ LIMIT = 3
 
 
 @dataclass(frozen=True)
-class Line:
+class RecordLine:
     """One record in the model."""
 
     state: str = "new"
@@ -44,15 +45,15 @@ class Model:
     """A line for each offset below 60, changed one by one."""
 
     def __init__(self) -> None:
-        self.lines = {offset: Line() for offset in range(60)}
+        self.lines = {offset: RecordLine() for offset in range(60)}
 
     def give_back(self, offset: int, visible_ms: int = 0) -> None:
         line = self.lines[offset]
         is_last = line.deliveries >= LIMIT
         self.lines[offset] = (
-            Line("archived")
+            RecordLine("archived")
             if is_last
-            else Line("available", line.deliveries, visible_ms=visible_ms)
+            else RecordLine("available", line.deliveries, visible_ms=visible_ms)
         )
 
     def take(self, lock: tuple[str, int], until: int, most: int, locks: int, now: int) -> list[int]:
@@ -63,7 +64,7 @@ class Model:
             is_new = line.state == "new" and offset < until and undecided < locks
             if len(found) < most and (is_due or is_new):
                 undecided += is_new
-                self.lines[offset] = Line("acquired", line.deliveries + 1, lock)
+                self.lines[offset] = RecordLine("acquired", line.deliveries + 1, lock)
                 found.append(offset)
         return found
 
@@ -74,7 +75,7 @@ class Model:
         if kind is RELEASE:
             self.give_back(offset, visible_ms=offset % 3)
         else:
-            self.lines[offset] = Line("acknowledged" if kind is ACCEPT else "archived")
+            self.lines[offset] = RecordLine("acknowledged" if kind is ACCEPT else "archived")
         return True
 
     def end_lock(self, lock: tuple[str, int]) -> None:
@@ -85,28 +86,28 @@ class Model:
     def remove(self, log_start: int) -> None:
         for offset in range(log_start):
             if self.lines[offset].state in ("new", "available"):
-                self.lines[offset] = Line("archived")
+                self.lines[offset] = RecordLine("archived")
 
 
-def lines(partition: SharePartition) -> dict[int, Line]:
+def lines(partition: SharePartition) -> dict[int, RecordLine]:
     """The records as the model has them; what is below the start is finished."""
-    found = {offset: Line("finished") for offset in range(partition.start)}
+    found = {offset: RecordLine("finished") for offset in range(partition.start)}
     for span in partition.spans:
         status = span.status
         for offset in range(span.first, span.end):
-            found[offset] = Line(
+            found[offset] = RecordLine(
                 status.state.name.lower(), status.deliveries, status.lock, status.visible_ms
             )
-    return found | {offset: Line() for offset in range(partition.end, 60)}
+    return found | {offset: RecordLine() for offset in range(partition.end, 60)}
 
 
-def shown(model: Model) -> dict[int, Line]:
+def shown(model: Model) -> dict[int, RecordLine]:
     """The model with what is finished before the first other record shown as such."""
     found = dict(model.lines)
     for offset, line in model.lines.items():
         if line.state not in ("acknowledged", "archived"):
             break
-        found[offset] = Line("finished")
+        found[offset] = RecordLine("finished")
     return found
 
 
@@ -141,13 +142,13 @@ steps = st.one_of(
 
 
 @given(st.lists(steps, max_size=25))
-def test_a_partition_is_what_the_same_steps_make_of_each_record(drawn: list[tuple]) -> None:
+def test_a_partition_is_what_the_same_steps_make_of_each_record(drawn: list[Any]) -> None:
     partition, model = SharePartition(0), Model()
     locks: list[tuple[str, int]] = []
     for version, (step, *about) in enumerate(drawn):
         if step == "take":
             owner, until, most, limit, now = about
-            lock = Lock(owner, version)
+            lock = RecordLock(owner, version)
             locks.append(lock)
             partition, found = taken(partition, lock, until, most, limit, now)
             assert offsets(found) == model.take(lock, until, most, limit, now)
@@ -179,7 +180,7 @@ def test_a_partition_is_what_the_same_steps_make_of_each_record(drawn: list[tupl
             assert sorted(offsets(applied)) == sorted(decided)
         elif step == "end" and locks:
             over = locks[about[0] % len(locks)]
-            partition = without_locks(partition, lambda lock, over=over: lock == over, LIMIT)
+            partition = without_locks(partition, {over}.__contains__, LIMIT)
             model.end_lock(over)
         elif step == "remove":
             partition = without_removed(partition, about[0])
@@ -188,12 +189,12 @@ def test_a_partition_is_what_the_same_steps_make_of_each_record(drawn: list[tupl
         assert parse_partition(partition.encoded()) == partition
 
 
-LOCK = Lock("one", 7)
+LOCK = RecordLock("one", 7)
 HELD = Status(RecordState.ACQUIRED, 1, LOCK)
 
 
 def test_a_late_acknowledgement_of_an_earlier_delivery_is_refused() -> None:
-    partition = SharePartition(0, (Span(0, 2, replace(HELD, deliveries=2)),))
+    partition = SharePartition(0, (OffsetSpan(0, 2, replace(HELD, deliveries=2)),))
     after, applied = acknowledged(partition, "one", [Acknowledgement(0, 2, 1, ACCEPT)], LIMIT)
     assert (after, applied) == (partition, [])
 
@@ -201,7 +202,7 @@ def test_a_late_acknowledgement_of_an_earlier_delivery_is_refused() -> None:
 def test_a_million_finished_records_leave_nothing() -> None:
     partition = SharePartition(0)
     for version in range(0, 1_000_000, 50_000):
-        lock = Lock("one", version)
+        lock = RecordLock("one", version)
         partition, _ = taken(partition, lock, 1_000_000, 50_000, 50_000, 0)
         acks = [Acknowledgement(version, version + 50_000, 1, ACCEPT)]
         partition, _ = acknowledged(partition, "one", acks, LIMIT)
@@ -210,12 +211,12 @@ def test_a_million_finished_records_leave_nothing() -> None:
 
 
 def test_spans_grow_with_undecided_records_and_not_with_finished_ones() -> None:
-    partition, found = taken(SharePartition(0), LOCK, 10_000, 10_000, 2_000, 0)
+    partition, _ = taken(SharePartition(0), LOCK, 10_000, 10_000, 2_000, 0)
     assert partition.undecided == 2_000
     odd = [Acknowledgement(at, at + 1, 1, ACCEPT) for at in range(1, 2_000, 2)]
     partition, _ = acknowledged(partition, "one", odd, LIMIT)
     assert (partition.undecided, len(partition.spans)) == (1_000, 2_000)
-    partition, _ = taken(partition, Lock("two", 8), 10_000, 10_000, 2_000, 0)
+    partition, _ = taken(partition, RecordLock("two", 8), 10_000, 10_000, 2_000, 0)
     assert (partition.undecided, partition.end) == (2_000, 3_000)
     assert len(partition.encoded()) < 40_000
 

@@ -228,6 +228,7 @@ class ShareConsumer(Generic[K, V]):
         lock_s = self._log.last_read().settings.share_record_lock_duration_ms / 1000
         # The process may have been suspended: others may have been given these records.
         if found.taken and self._clock.uptime() - begun_at >= lock_s:
+            self._give_back(found)
             return []
         return [message for part in read for message in self._received(part)]
 

@@ -27,6 +27,7 @@ from tests.simulation.audit.history import check_run
 from tests.simulation.audit.topic import audit_log
 from tests.simulation.harness import ROOT, Actor, Harness
 from tests.simulation.scenario import OTHER, TOPIC, Scenario, scenario_of
+from tests.simulation.sharing import audit_sharing, run_sharing
 from tests.simulation.transactions import audit_transactions, run_transactions
 from tests.simulator.network import CrashPoint
 
@@ -63,6 +64,9 @@ def simulate(
         if harness.scenario.processors:
             done = harness.world.run(lambda: run_transactions(harness), harness.director)
             return _verdict(harness, audit_transactions(harness, done))
+        if harness.scenario.workers:
+            work = harness.world.run(lambda: run_sharing(harness), harness.director)
+            return _verdict(harness, audit_sharing(harness, work))
         harness.world.run(lambda: _run_scenario(harness), harness.director)
         settings = harness.scenario.maintenance
         audit = audit_log(

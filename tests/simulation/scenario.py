@@ -40,6 +40,7 @@ RANDOM_TOPICS = "x", "y"
 RANDOM_PARTITIONS = 2
 RANDOM_GROUP = "random"
 TRANSACTIONS = "transactions"
+SHARING = "share groups"
 KINDS = (
     "no faults",
     "lossy network",
@@ -48,6 +49,7 @@ KINDS = (
     "mixed",
     "groups",
     TRANSACTIONS,
+    SHARING,
 )
 
 
@@ -77,6 +79,10 @@ class Scenario:
     `random_programs` make random transactions with topics of their own. With `large_messages` some
     of their messages are written in pieces, and with `arrow_outputs` some copies are written as
     Arrow tables. Maintenance expires ids that are not used for `id_expiration_ms`.
+
+    With `workers`, all of this is replaced, too: so many members of a share group take the
+    `messages`. A lock lasts `lock_s` seconds, a message is delivered `deliveries_max` times at
+    most, and `locks_max` of a partition are undecided at most.
     """
 
     producers: int
@@ -120,6 +126,10 @@ class Scenario:
     large_messages: bool = False
     arrow_outputs: bool = False
     id_expiration_ms: int = TRANSACTIONAL_ID_EXPIRATION_MS
+    workers: int = 0
+    lock_s: float = 30.0
+    deliveries_max: int = 5
+    locks_max: int = 2_000
 
     def group_commit(self, number: int) -> str:
         """The setting `deltaq.group.commit` of a producer."""
@@ -135,10 +145,12 @@ class Scenario:
 
 def scenario_of(seed: int, kind: str | None = None) -> Scenario:
     """The scenario of `seed`. `kind` is one of `KINDS`; if None, it is drawn from all but
-    "groups" and "transactions".
+    "groups", "transactions" and "share groups".
     """
     if kind == TRANSACTIONS:
         return _transactional(seed)
+    if kind == SHARING:
+        return _sharing(seed)
     # Another text here, or another order of draws below, changes the scenarios of all seeds.
     chance = random.Random(f"script of {seed}")
     mixed = "mixed"
@@ -235,6 +247,32 @@ def _transactional(seed: int) -> Scenario:
         large_messages=chance.random() < 0.3,
         arrow_outputs=chance.random() < 0.3,
         id_expiration_ms=chance.choice([TRANSACTIONAL_ID_EXPIRATION_MS, 5_000, 15_000]),
+    )
+
+
+def _sharing(seed: int) -> Scenario:
+    """Workers of a share group among the faults of a mixed scenario, and others like them."""
+    chance = random.Random(f"share groups of {seed}")
+    kind = chance.choice(["no faults", "lossy network", "mixed", "mixed", "groups", "maintenance"])
+    base = scenario_of(seed, kind)
+    return replace(
+        base,
+        workers=chance.randint(1, 4),
+        lock_s=chance.choice([2.0, 6.0, 20.0]),
+        deliveries_max=chance.choice([3, 1_000]),
+        locks_max=chance.choice([4, 2_000]),
+        messages=chance.choice([20, 60]),
+        partitions=chance.randint(1, 3),
+        rest_s=chance.choice([0.5, 3.0]),
+        latency_s=chance.choice([0.0005, 0.005, 0.05]),
+        crashes=kind != "no faults" and chance.random() < 0.7,
+        pauses=kind != "no faults" and chance.random() < 0.7,
+        sleeps=kind != "no faults" and chance.random() < 0.3,
+        grows=chance.random() < 0.3,
+        recreates=chance.random() < 0.15,
+        auto_create=False,
+        maintainers=chance.choice([0, 1, 2]),
+        topic={"cleanup.policy": "delete", "retention.ms": "-1", "segment.bytes": "1048576"},
     )
 
 

@@ -123,6 +123,29 @@ SOMETIMES: dict[str | None, tuple[str, ...]] = {
         "files were merged",
         "offsets of a transaction were dropped",
     ),
+    "share groups": (
+        "a clock jumped",
+        "a decision 1 was confirmed",
+        "a decision 2 was confirmed",
+        "a decision 3 was confirmed",
+        "a file was removed",
+        "a late acknowledgement was refused",
+        "a late create landed",
+        "a lock ended",
+        "a log entry was cleaned up",
+        "a partition of a share group was forgotten",
+        "a process was killed",
+        "a process was suspended",
+        "a process was suspended before an answer",
+        "a process was suspended for long",
+        "a record was delivered again",
+        "a record was delivered too often",
+        "a topic was deleted",
+        "an answer was lost after the write",
+        "files were merged",
+        "lost race of a group",
+        "partitions were added",
+    ),
 }
 """Events that must occur somewhere in a set of runs, by kind of scenario; otherwise the runs do not
 test what they are meant to.
@@ -132,6 +155,7 @@ COVERING: dict[str | None, tuple[int, ...]] = {
     None: (167, 115, 64, 137, 21),
     "groups": (25, 1, 21, 6, 68),
     "transactions": (3100, 3005, 3013),
+    "share groups": (),
 }
 """By kind of scenario, few seeds in which all of `SOMETIMES` occurred when `python -m
 tests.simulation --runs` named them. Any change in the random draws changes what occurs; tests then

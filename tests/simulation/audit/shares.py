@@ -1,0 +1,242 @@
+"""Checks each entry of a share group's log, record by record, and what its workers saw and decided.
+
+The entries are read as JSON, without the product's code.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from deltaq import names
+from tests.simulation.actors.workers import ACCEPT, REJECT, RELEASE, Decision, SharedWork
+from tests.simulation.audit.oracle import Place, logged_actions
+from tests.simulator.disk import Disk
+
+__all__ = ["ShareAudit", "audit_share_group"]
+
+PREFIX = "deltaq.share."
+
+AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVED = 0, 1, 2, 4
+
+
+@dataclass(frozen=True)
+class Fate:
+    """What the log says of a record. `finished` is below the start, where it does not say how."""
+
+    state: int | str
+    deliveries: int = 0
+    owner: str = ""
+    since: int = -1
+
+
+FINISHED = Fate("finished")
+NEW = Fate("new")
+
+Taken = tuple[Place, int]
+"""A record, and the number of its delivery."""
+
+
+@dataclass
+class ShareAudit:
+    """A share group entry by entry. A lock lasts `lock_s` seconds; a record is delivered
+    `deliveries_max` times at most. `log_starts`: the first offset of a topic id and partition that
+    retention has left, if it has removed others.
+
+    `taken`: the owner of each delivery and when it was taken; `ended`: when the log has decided a
+    delivery, and what.
+    """
+
+    disk: Disk
+    group: str
+    lock_s: float
+    deliveries_max: int
+    problems: list[str] = field(default_factory=list)
+    happened: Counter[str] = field(default_factory=Counter)
+    starts: dict[tuple[str, int], int] = field(default_factory=dict)
+    fates: dict[tuple[str, int], dict[int, Fate]] = field(default_factory=dict)
+    landed: list[float] = field(default_factory=list)
+    taken: dict[Taken, tuple[str, float]] = field(default_factory=dict)
+    ended: dict[Taken, tuple[float, str]] = field(default_factory=dict)
+
+    def read(self) -> None:
+        """Check all entries that ever were in the log."""
+        entries = logged_actions(self.disk, names.group_folder(self.group))
+        for version, (landed, actions) in enumerate(entries):
+            self.landed.append(landed)
+            operation, by = "", ""
+            for action in actions:
+                if info := action.get("commitInfo"):
+                    operation = info["operation"]
+                    by = info["operationParameters"].get("member", "")
+                domain = action.get("domainMetadata", {})
+                if domain.get("domain", "").startswith(PREFIX):
+                    key = _partition(domain["domain"])
+                    if domain["removed"]:
+                        self.happened["a partition of a share group was forgotten"] += 1
+                        self.fates.pop(key, None)
+                    else:
+                        self.take(version, operation, by, key, json.loads(domain["configuration"]))
+
+    def take(
+        self, version: int, operation: str, by: str, key: tuple[str, int], body: dict[str, Any]
+    ) -> None:
+        """Check what an entry makes of a partition."""
+        before, after = self.fates.get(key, {}), dict(_fates(body))
+        start = self.starts.get(key, body["start"])
+        if body["start"] < start:
+            self._wrong(version, f"moves the start of {key} back from {start}")
+        self.starts[key] = body["start"]
+        if len(before) != len(before.keys() & (after.keys() | set(range(body["start"])))):
+            self._wrong(version, f"leaves out records of {key}")
+        for offset in range(start, max([body["start"], *(at + 1 for at in after)])):
+            was = before.get(offset, NEW)
+            now = after.get(offset, FINISHED)
+            if was != now:
+                self._change(version, operation, by, Place(*key, offset), was, now)
+        self.fates[key] = after
+
+    def _change(
+        self, version: int, operation: str, by: str, place: Place, was: Fate, now: Fate
+    ) -> None:
+        """Check what an entry does to one record."""
+        what = f"makes {was} of {place} {now}"
+        if was.state in (ACKNOWLEDGED, ARCHIVED):
+            if now.state != "finished":
+                self._wrong(version, f"{what}: it was finished")
+            return
+        is_free = was.state in ("new", AVAILABLE)
+        if was.state == ACQUIRED:
+            is_free = self._is_given_up(version, by, place, was, now, what)
+        if now.state == ACQUIRED:
+            self._check_taken(version, operation, by, place, was, now, what, is_free=is_free)
+        elif is_free and now.state != AVAILABLE and was.state != ACQUIRED:
+            self._wrong(version, f"{what}: nobody held it")
+        elif was.state == "new":
+            self._wrong(version, f"{what}: it was never taken")
+
+    def _is_given_up(
+        self, version: int, by: str, place: Place, was: Fate, now: Fate, what: str
+    ) -> bool:
+        """Whether a record that was held is free: its worker has written the entry, or its lock was
+        over.
+        """
+        age_s = self.landed[version] - self.landed[was.since]
+        ends = "released" if now.state in (AVAILABLE, ACQUIRED) else "finished"
+        if by != was.owner:
+            is_archived = now.state in (ARCHIVED, "finished")
+            if age_s < self.lock_s:
+                self._wrong(version, f"{what}: after {age_s:.3f} s, by {by}")
+            elif now.state == ACKNOWLEDGED or (
+                is_archived and was.deliveries < self.deliveries_max
+            ):
+                self._wrong(version, f"{what}: by {by}")
+            self.happened["a lock ended"] += 1
+            ends = "over"
+            if is_archived:
+                self.happened["a record was delivered too often"] += 1
+        self.ended[place, was.deliveries] = self.landed[version], ends
+        return True
+
+    def _check_taken(
+        self,
+        version: int,
+        operation: str,
+        by: str,
+        place: Place,
+        was: Fate,
+        now: Fate,
+        what: str,
+        *,
+        is_free: bool,
+    ) -> None:
+        if not is_free or operation != "TAKE RECORDS":
+            self._wrong(version, f"{what}: it was not free")
+        if (now.owner, now.since) != (by, version):
+            self._wrong(version, f"{what}: by {by}")
+        if now.deliveries != was.deliveries + 1 or now.deliveries > self.deliveries_max:
+            self._wrong(version, f"{what}: the count is wrong")
+        if was.deliveries:
+            self.happened["a record was delivered again"] += 1
+        self.taken[place, now.deliveries] = by, self.landed[version]
+
+    def _wrong(self, version: int, what: str) -> None:
+        self.problems.append(f"entry {version} of the share group {what}")
+
+    # --- what the workers know ---
+
+    def compare(self, work: SharedWork, expected: set[Place], alive: str) -> None:
+        """Compare with what the workers saw and decided. `expected` are all records of the topic
+        `alive`, which must be finished.
+        """
+        self._compare_deliveries(work)
+        decided = {(each.place, each.deliveries, each.kind): each for each in work.decided}
+        for (place, deliveries), (_, ends) in self.ended.items():
+            if ends == "finished":
+                kinds = [kind for kind in (ACCEPT, REJECT) if (place, deliveries, kind) in decided]
+                is_last = deliveries >= self.deliveries_max
+                if not kinds and not is_last:
+                    self.problems.append(
+                        f"{place} was finished in its delivery {deliveries}, and no worker has "
+                        "decided so"
+                    )
+        for each in work.confirmed:
+            self._compare_confirmed(each)
+        for place in sorted(expected, key=repr):
+            if place.offset >= self.starts.get((place.topic_id, place.partition), 0):
+                self.problems.append(f"{place} was not finished at the end")
+        for (topic_id, partition), fates in self.fates.items():
+            if topic_id == alive and fates:
+                self.problems.append(f"partition {partition} has unfinished records: {fates}")
+
+    def _compare_deliveries(self, work: SharedWork) -> None:
+        seen: set[Taken] = set()
+        for each in work.delivered:
+            key = each.place, each.deliveries
+            owner, at = self.taken.get(key, ("", 0.0))
+            if owner.rpartition("-")[0] != each.worker:
+                self.problems.append(f"{each} was taken by {owner!r}")
+            elif each.at >= at + self.lock_s:
+                self.problems.append(f"{each} came after its lock, taken at {at}")
+            if key in seen:
+                self.problems.append(f"{each} came twice")
+            seen.add(key)
+
+    def _compare_confirmed(self, each: Decision) -> None:
+        """A confirmed decision is final."""
+        at, ends = self.ended.get((each.place, each.deliveries), (float("inf"), "not ended"))
+        wanted = "finished" if each.kind in (ACCEPT, REJECT) else "released"
+        is_last = each.deliveries >= self.deliveries_max
+        if ends != wanted and not (each.kind == RELEASE and is_last and ends == "finished"):
+            self.problems.append(f"{each} was confirmed, and the record is {ends}")
+        elif at > each.at:
+            self.problems.append(f"{each} was confirmed before it was written, at {at}")
+        self.happened[f"a decision {each.kind} was confirmed"] += 1
+
+
+def _partition(domain: str) -> tuple[str, int]:
+    _, topic_id, number = domain.removeprefix(PREFIX).split("/")
+    return topic_id, int(number)
+
+
+def _fates(body: dict[str, Any]) -> Iterator[tuple[int, Fate]]:
+    """What a partition's state says, by offset."""
+    at = body["start"]
+    for length, state, *numbers in body["spans"]:
+        if state == ACQUIRED:
+            fate = Fate(state, numbers[0], body["owners"][numbers[1]], numbers[2])
+        else:
+            fate = Fate(state, *numbers[:1])
+        for offset in range(at, at + length):
+            yield offset, fate
+        at += length
+
+
+def audit_share_group(disk: Disk, group: str, lock_s: float, deliveries_max: int) -> ShareAudit:
+    """Audit the whole log of a share group."""
+    audit = ShareAudit(disk, group, lock_s, deliveries_max)
+    audit.read()
+    return audit

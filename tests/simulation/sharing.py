@@ -1,0 +1,100 @@
+"""A run of a share group: workers take the records of a topic and decide each, among faults."""
+
+from __future__ import annotations
+
+from deltaq import AdminClient, NewTopic, Producer
+from deltaq.admin import AlterConfigOpType, ConfigEntry, ConfigResource
+from tests.simulation.actors.injection import change_topic, inject_faults, result_of
+from tests.simulation.actors.maintenance import Maintainer, finish_maintenance
+from tests.simulation.actors.workers import SharedWork, Worker, drain
+from tests.simulation.audit.shares import audit_share_group
+from tests.simulation.audit.topic import audit_log
+from tests.simulation.harness import ROOT, Actor, Harness
+from tests.simulation.scenario import TOPIC
+
+__all__ = ["audit_sharing", "run_sharing"]
+
+GROUP = "shared"
+
+RUN_S = 90.0
+"""Longest time in simulated seconds for which faults are injected."""
+
+
+def run_sharing(harness: Harness) -> SharedWork:
+    """Run all workers to their end. Then one more gets what is left."""
+    scenario, clock = harness.scenario, harness.director.clock
+    _prepare(harness)
+    work = SharedWork()
+    actors: list[Actor] = [
+        *(Worker(harness, f"worker-{number}", work) for number in range(scenario.workers)),
+        *(Maintainer(harness, f"maintainer-{number}") for number in range(scenario.maintainers)),
+    ]
+    threads = [clock.start_thread(harness.keep_alive(actor), actor.name) for actor in actors]
+    threads.append(clock.start_thread(lambda: inject_faults(harness), "faults"))
+    threads.append(clock.start_thread(lambda: change_topic(harness), "topic changes"))
+    _fill(harness)
+    clock.sleep(harness.between(0, RUN_S / 3))
+    harness.end_faults()
+    for thread in threads:
+        thread.join()
+    drain(harness, work)
+    if scenario.maintainers:
+        finish_maintenance(harness)
+    return work
+
+
+def audit_sharing(harness: Harness, work: SharedWork) -> list[str]:
+    """What is wrong with what the workers have seen, and with the group's log."""
+    disk, scenario = harness.network.disk, harness.scenario
+    settings = scenario.maintenance
+    topic = audit_log(
+        disk,
+        right_clocks=not scenario.wrong_clocks,
+        delay_s=(settings.file_delete_delay_ms or 0) / 1000,
+        in_flight_s=settings.in_flight_ms / 1000,
+    )
+    audit = audit_share_group(disk, GROUP, scenario.lock_s, scenario.deliveries_max)
+    alive = "" if topic.is_deleted else topic.topic_id
+    written = (place for places in topic.places.values() for place in places)
+    expected = {place for place in written if place.topic_id == alive}
+    audit.compare(work, expected, alive)
+    harness.network.happened += audit.happened + topic.happened
+    return [*harness.unexpected, *topic.problems, *audit.problems]
+
+
+def _prepare(harness: Harness) -> None:
+    """Create the topic, and have the group read it from its beginning."""
+    scenario, director = harness.scenario, harness.director
+    settings = {
+        "share.auto.offset.reset": "earliest",
+        "share.record.lock.duration.ms": str(round(scenario.lock_s * 1000)),
+        "share.delivery.count.limit": str(scenario.deliveries_max),
+        "share.partition.max.record.locks": str(scenario.locks_max),
+    }
+    entries = [
+        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        for name, value in settings.items()
+    ]
+    group = ConfigResource("group", GROUP, incremental_configs=entries)
+    with AdminClient(
+        {"bootstrap.servers": ROOT}, store=director.store, clock=director.clock
+    ) as admin:
+        topic = NewTopic(TOPIC, scenario.partitions, config=dict(scenario.topic))
+        result_of(director, admin.create_topics([topic])[TOPIC])
+        result_of(director, admin.incremental_alter_configs([group])[group])
+
+
+def _fill(harness: Harness) -> None:
+    """Write the messages, a few at a time."""
+    scenario, director = harness.scenario, harness.director
+    conf = {"bootstrap.servers": ROOT, "linger.ms": 0, "auto.create.topics.enable": False}
+    with Producer(conf, store=director.store, clock=director.clock) as producer:
+        left = scenario.messages
+        while left:
+            for _ in range(min(left, 1 + harness.pick(8))):
+                left -= 1
+                producer.produce(
+                    TOPIC, f"message:{left}", partition=harness.pick(scenario.partitions)
+                )
+            producer.flush()
+            director.clock.sleep(harness.between(0, scenario.rest_s))

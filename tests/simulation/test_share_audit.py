@@ -1,0 +1,147 @@
+"""The checker of share groups finds each defect in a history that has no other one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from deltaq.clock import SYSTEM_CLOCK
+from tests.simulation.actors.workers import ACCEPT, REJECT, RELEASE, Decision, Delivered, SharedWork
+from tests.simulation.audit.oracle import Place
+from tests.simulation.audit.shares import ShareAudit
+from tests.simulator.disk import Disk
+
+KEY = ("id", 0)
+TAKE, ACKNOWLEDGE = "TAKE RECORDS", "ACKNOWLEDGE RECORDS"
+ONE, TWO = "w1-x", "w2-x"
+
+Step = tuple[str, str, float, dict[str, Any]]
+
+
+def audit(*steps: Step) -> ShareAudit:
+    """The audit after entries: their operation, writer, time and state of the partition."""
+    made = ShareAudit(Disk("d", SYSTEM_CLOCK), "g", lock_s=10, deliveries_max=3)
+    for version, (operation, by, landed, body) in enumerate(steps):
+        made.landed.append(landed)
+        made.take(version, operation, by, KEY, body)
+    return made
+
+
+def state(start: int, *spans: list[int], owners: tuple[str, ...] = (ONE, TWO)) -> dict[str, Any]:
+    return {"start": start, "owners": list(owners), "spans": list(spans)}
+
+
+FIRST: Step = (TAKE, ONE, 1.0, state(0, [2, 1, 1, 0, 0]))
+RELEASED: Step = (ACKNOWLEDGE, ONE, 2.0, state(0, [2, 0, 1]))
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [FIRST, (ACKNOWLEDGE, ONE, 2.0, state(2))],
+        [FIRST, (ACKNOWLEDGE, ONE, 2.0, state(0, [1, 1, 1, 0, 0], [1, 4]))],
+        [FIRST, RELEASED, (TAKE, TWO, 3.0, state(0, [2, 1, 2, 1, 2]))],
+        [FIRST, (TAKE, TWO, 11.0, state(0, [2, 1, 2, 1, 1]))],
+        [FIRST, (TAKE, ONE, 2.0, state(2, [1, 1, 1, 0, 1]))],
+    ],
+    ids=["accepted", "rejected", "released", "lock over", "accepted and taken"],
+)
+def test_a_sound_history_has_no_problems(steps: list[Step]) -> None:
+    assert audit(*steps).problems == []
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        ([FIRST, (TAKE, TWO, 3.0, state(0, [2, 1, 2, 1, 1]))], "after 2.000 s"),
+        ([FIRST, (ACKNOWLEDGE, TWO, 3.0, state(2))], "after 2.000 s"),
+        ([FIRST, (ACKNOWLEDGE, TWO, 12.0, state(0, [1, 2], [1, 1, 1, 0, 0]))], "by w2-x"),
+        ([FIRST, RELEASED, (TAKE, TWO, 3.0, state(0, [2, 1, 1, 1, 2]))], "count is wrong"),
+        ([FIRST, RELEASED, (TAKE, TWO, 3.0, state(0, [2, 1, 3, 1, 2]))], "count is wrong"),
+        ([FIRST, RELEASED, (ACKNOWLEDGE, TWO, 3.0, state(2))], "nobody held it"),
+        ([FIRST, (ACKNOWLEDGE, ONE, 2.0, state(2)), FIRST], "moves the start"),
+        ([FIRST, (ACKNOWLEDGE, ONE, 2.0, state(3))], "nobody held it"),
+        ([FIRST, (ACKNOWLEDGE, ONE, 2.0, state(0, [1, 1, 1, 0, 0]))], "leaves out"),
+        ([(ACKNOWLEDGE, ONE, 1.0, state(0, [1, 1, 1, 0, 0]))], "it was not free"),
+        ([(TAKE, TWO, 1.0, state(0, [1, 1, 1, 0, 0]))], "by w2-x"),
+        ([(TAKE, ONE, 1.0, state(0, [1, 0, 1]))], "never taken"),
+        (
+            [
+                FIRST,
+                (ACKNOWLEDGE, ONE, 2.0, state(0, [1, 1, 1, 0, 0], [1, 2])),
+                (TAKE, TWO, 20.0, state(0, [2, 1, 2, 1, 2])),
+            ],
+            "it was finished",
+        ),
+    ],
+)
+def test_a_defect_in_the_log_is_found(steps: list[Step], expected: str) -> None:
+    assert expected in "\n".join(audit(*steps).problems)
+
+
+PLACE = Place("id", 0, 0)
+
+
+def compared(work: SharedWork, *steps: Step, expected: set[Place] | None = None) -> str:
+    made = audit(*steps)
+    made.compare(work, expected or set(), "id" if expected else "")
+    return "\n".join(made.problems)
+
+
+def decision(kind: int, at: float = 5.0) -> Decision:
+    return Decision("w1", PLACE, 1, kind, at)
+
+
+ACCEPTED: Step = (ACKNOWLEDGE, ONE, 2.0, state(1, [1, 1, 1, 0, 0]))
+
+
+def test_what_workers_know_agrees_with_the_log() -> None:
+    work = SharedWork([Delivered("w1", PLACE, 1, 1.5)], [decision(ACCEPT, 1.6)], [decision(ACCEPT)])
+    assert compared(work, FIRST, ACCEPTED) == ""
+
+
+@pytest.mark.parametrize(
+    ("work", "steps", "expected"),
+    [
+        (SharedWork(delivered=[Delivered("w2", PLACE, 1, 1.5)]), [FIRST], "was taken by"),
+        (SharedWork(delivered=[Delivered("w1", PLACE, 1, 11.0)]), [FIRST], "after its lock"),
+        (SharedWork(delivered=2 * [Delivered("w1", PLACE, 1, 1.5)]), [FIRST], "came twice"),
+        (SharedWork(), [FIRST, ACCEPTED], "no worker has decided so"),
+        (SharedWork(confirmed=[decision(ACCEPT)]), [FIRST], "is not ended"),
+        (SharedWork(confirmed=[decision(REJECT)]), [FIRST, RELEASED], "is released"),
+        (SharedWork(confirmed=[decision(RELEASE)]), [FIRST, ACCEPTED], "is finished"),
+        (
+            SharedWork(decided=[decision(ACCEPT)], confirmed=[decision(ACCEPT, 1.9)]),
+            [FIRST, ACCEPTED],
+            "before it was written",
+        ),
+    ],
+)
+def test_a_defect_in_what_workers_know_is_found(
+    work: SharedWork, steps: list[Step], expected: str
+) -> None:
+    assert expected in compared(work, *steps)
+
+
+def test_a_record_that_is_left_is_found() -> None:
+    assert "was not finished at the end" in compared(SharedWork(), FIRST, expected={PLACE})
+
+
+def test_the_last_delivery_may_end_without_a_decision() -> None:
+    steps = [
+        (TAKE, ONE, 1.0, state(0, [1, 1, 1, 0, 0])),
+        (TAKE, TWO, 20.0, state(0, [1, 1, 2, 1, 1])),
+        (TAKE, ONE, 40.0, state(0, [1, 1, 3, 0, 2])),
+        (TAKE, TWO, 60.0, state(1, [1, 1, 1, 1, 3])),
+    ]
+    made = audit(*steps)
+    made.compare(SharedWork(), set(), "")
+    assert made.problems == []
+    assert made.happened == Counter(
+        {
+            "a lock ended": 3,
+            "a record was delivered again": 2,
+            "a record was delivered too often": 1,
+        }
+    )

@@ -1,0 +1,177 @@
+"""The simulation notices defects of share groups: each mutation of deltaq fails the checks of some
+seed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+
+from deltaq import AcknowledgeType, OutcomeUnknown
+from deltaq.share_consumer import consumer, topics
+from deltaq.share_consumer.consumer import ShareConsumer
+from deltaq.share_groups import exchange, state
+from deltaq.share_groups.locks import LockWatch
+from deltaq.share_groups.log import ShareLog
+from deltaq.share_groups.state import ARCHIVED, OffsetSpan, SharePartition, Status
+from tests.depth import third
+from tests.simulation.noticing import expect_notice
+from tests.simulation.scenario import SHARING, Scenario, scenario_of
+
+# --- the log ---
+
+
+def accepts_what_another_worker_holds(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Status, "is_held", lambda self, owner, deliveries: self.lock is not None)
+
+
+def ends_locks_at_once(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(LockWatch, "over", lambda self, now, duration_s: frozenset(self._seen))
+
+
+def ends_locks_by_the_time_of_the_first_look(patch: pytest.MonkeyPatch) -> None:
+    """Of any lock, not of this one."""
+
+    def observe(self: Any, partitions: Any, now: float) -> None:
+        self.first = getattr(self, "first", now)
+        self._seen = {lock: self.first for each in partitions for lock in each.locks()}
+
+    patch.setattr(LockWatch, "observe", observe)
+
+
+def counts_no_delivery_after_the_second(patch: pytest.MonkeyPatch) -> None:
+    taken = state.taken
+
+    def lax(partition: SharePartition, lock: Any, *about: Any) -> Any:
+        after, found = taken(partition, lock, *about)
+        spans = tuple(
+            replace(span, status=replace(span.status, deliveries=min(2, span.status.deliveries)))
+            for span in after.spans
+        )
+        return replace(after, spans=spans), [
+            replace(each, deliveries=min(2, each.deliveries)) for each in found
+        ]
+
+    patch.setattr(exchange, "taken", lax)
+
+
+def passes_the_limit_of_deliveries(patch: pytest.MonkeyPatch) -> None:
+    given_back = state._given_back
+    patch.setattr(
+        state, "_given_back", lambda status, limit, *about: given_back(status, limit + 1, *about)
+    )
+
+
+def passes_available_records(patch: pytest.MonkeyPatch) -> None:
+    def lax(span: OffsetSpan) -> bool:
+        return span.status.lock is None
+
+    patch.setattr(state, "_is_finished", lax)
+
+
+def archives_instead_of_releasing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(state, "_given_back", lambda status, limit, visible_ms=0: ARCHIVED)
+
+
+def takes_what_another_worker_holds(patch: pytest.MonkeyPatch) -> None:
+    taken = state.taken
+
+    def greedy(partition: SharePartition, lock: Any, *about: Any) -> Any:
+        free = state.without_locks(partition, lambda held: held.owner != lock.owner, 1_000_000)
+        return taken(free, lock, *about)
+
+    patch.setattr(exchange, "taken", greedy)
+
+
+# --- the worker ---
+
+
+def confirms_what_may_not_be_written(patch: pytest.MonkeyPatch) -> None:
+    exchanged = ShareLog.exchange
+
+    def hopeful(self: Any, wanted: Any, deadline: float) -> Any:
+        try:
+            return exchanged(self, wanted, deadline)
+        except OutcomeUnknown:
+            _, result = self._unresolved
+            self._unresolved = None
+            return result
+
+    patch.setattr(ShareLog, "exchange", hopeful)
+
+
+def returns_what_a_lost_entry_has_taken(patch: pytest.MonkeyPatch) -> None:
+    resolve = ShareLog.resolve
+
+    def hopeful(self: Any, deadline: float) -> Any:
+        result = None if self._unresolved is None else self._unresolved[1]
+        resolve(self, deadline)
+        return result
+
+    patch.setattr(ShareLog, "resolve", hopeful)
+
+
+def accepts_a_record_that_it_does_not_return(patch: pytest.MonkeyPatch) -> None:
+    read = topics._read
+
+    def lossy(key: Any, found: Any, taken: Any, damage: Any = None) -> Any:
+        part = read(key, found, taken, damage)
+        last = max(part.deliveries, default=0)
+        if last % 7 != 5:
+            return part
+        left = {offset: count for offset, count in part.deliveries.items() if offset != last}
+        kept = [message for message in part.messages if message.offset() != last]
+        return replace(part, messages=kept, deliveries=left, others=topics._without(taken, left))
+
+    patch.setattr(topics, "_read", lossy)
+
+
+def returns_records_after_their_lock(patch: pytest.MonkeyPatch) -> None:
+    take = ShareConsumer._take
+
+    def late(self: Any, deadline: float) -> Any:
+        uptime = self._clock.uptime()
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(self._clock, "uptime", lambda: uptime, raising=False)
+            return take(self, deadline)
+
+    patch.setattr(ShareConsumer, "_take", late)
+
+
+def accepts_what_it_cannot_return(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(consumer, "_all", partial(_accepting, consumer._all))
+
+
+def _accepting(make: Any, ranges: Any, decided: Any) -> Any:
+    return make(ranges, AcknowledgeType.ACCEPT)
+
+
+MUTATIONS = {
+    accepts_what_another_worker_holds: 0,
+    ends_locks_at_once: 0,
+    ends_locks_by_the_time_of_the_first_look: 0,
+    counts_no_delivery_after_the_second: 0,
+    passes_the_limit_of_deliveries: 2,
+    passes_available_records: 0,
+    archives_instead_of_releasing: 0,
+    takes_what_another_worker_holds: 0,
+    confirms_what_may_not_be_written: 6,
+    returns_what_a_lost_entry_has_taken: 18,
+    accepts_a_record_that_it_does_not_return: 1,
+    returns_records_after_their_lock: 2,
+    accepts_what_it_cannot_return: 2,
+}
+"""Each with the seed that noticed it last."""
+
+
+def scenario(seed: int) -> Scenario:
+    return scenario_of(seed, SHARING)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("mutation", third(list(MUTATIONS)), ids=lambda each: each.__name__)
+def test_a_defect_is_noticed(mutation: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    expect_notice(mutation, MUTATIONS[mutation], scenario, monkeypatch)

@@ -299,9 +299,9 @@ def taken(
     undecided_max: int,
     now_ms: int,
 ) -> tuple[SharePartition, list[TakenRange]]:
-    """The partition after a worker has taken up to `records_max` records: first those to be
-    delivered again, then new ones below the offset `until`. Of these no more than leave
-    `undecided_max` records undecided.
+    """The partition after a worker has taken up to `records_max` records below the offset `until`,
+    the end of the topic as the worker knows it: first those to be delivered again, then new ones.
+    Of these no more than leave `undecided_max` records undecided.
     """
     spans: list[OffsetSpan] = []
     found: list[TakenRange] = []
@@ -316,7 +316,9 @@ def taken(
     for span in partition.spans:
         status = span.status
         is_due = status.state is RecordState.AVAILABLE and status.visible_ms <= now_ms
-        cut = min(span.end, span.first + left) if is_due else span.first
+        # Another worker may have read further: this one would find no records there.
+        cut = min(span.end, span.first + left, until) if is_due else span.first
+        cut = max(cut, span.first)
         if span.first < cut:
             take(span.first, cut, status.deliveries + 1)
         if cut < span.end:

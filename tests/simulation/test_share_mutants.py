@@ -72,6 +72,15 @@ def passes_available_records(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(state, "_is_finished", lax)
 
 
+def takes_records_beyond_its_view_of_the_topic(patch: pytest.MonkeyPatch) -> None:
+    taken = state.taken
+
+    def far(partition: SharePartition, lock: Any, until: int, *about: Any) -> Any:
+        return taken(partition, lock, max(until, partition.end), *about)
+
+    patch.setattr(exchange, "taken", far)
+
+
 def archives_instead_of_releasing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(state, "_given_back", lambda status, limit, visible_ms=0: ARCHIVED)
 
@@ -156,6 +165,7 @@ MUTATIONS = {
     counts_no_delivery_after_the_second: 0,
     passes_the_limit_of_deliveries: 2,
     passes_available_records: 0,
+    takes_records_beyond_its_view_of_the_topic: 412,
     archives_instead_of_releasing: 0,
     takes_what_another_worker_holds: 0,
     confirms_what_may_not_be_written: 6,

@@ -193,6 +193,8 @@ def drain(harness: Harness, work: SharedWork) -> None:
     conf = share_conf(harness) | {
         "client.id": machine.name,
         "share.acknowledgement.mode": "explicit",
+        # Few: where all requests are slow, the lock of many would be over before they are read.
+        "max.poll.records": 4,
     }
     deadline = machine.clock.monotonic() + LAST_S
     with ShareConsumer(conf, store=machine.store, clock=machine.clock) as consumer:

@@ -61,8 +61,8 @@ class Model:
         undecided = sum(line.state in ("available", "acquired") for line in self.lines.values())
         for offset, line in self.lines.items():
             is_due = line.state == "available" and line.visible_ms <= now
-            is_new = line.state == "new" and offset < until and undecided < locks
-            if len(found) < most and (is_due or is_new):
+            is_new = line.state == "new" and undecided < locks
+            if len(found) < most and offset < until and (is_due or is_new):
                 undecided += is_new
                 self.lines[offset] = RecordLine("acquired", line.deliveries + 1, lock)
                 found.append(offset)
@@ -197,6 +197,13 @@ def test_a_late_acknowledgement_of_an_earlier_delivery_is_refused() -> None:
     partition = SharePartition(0, (OffsetSpan(0, 2, replace(HELD, deliveries=2)),))
     after, applied = acknowledged(partition, "one", [Acknowledgement(0, 2, 1, ACCEPT)], LIMIT)
     assert (after, applied) == (partition, [])
+
+
+def test_records_that_a_worker_does_not_know_yet_are_left_to_others() -> None:
+    released = SharePartition(0, (OffsetSpan(0, 4, Status(RecordState.AVAILABLE, 1)),))
+    after, found = taken(released, LOCK, 2, 10, 10, 0)
+    assert found == [TakenRange(0, 2, 2)]
+    assert (after.end, after.undecided) == (4, 4)
 
 
 def test_a_million_finished_records_leave_nothing() -> None:

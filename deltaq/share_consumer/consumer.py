@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias
 from weakref import finalize
@@ -24,13 +25,13 @@ from deltaq.errors import (
     Unavailable,
 )
 from deltaq.log_forwarding import forward_logs
-from deltaq.message import AcknowledgeType, K, Message, TopicPartition, V, event
+from deltaq.message import AcknowledgeType, K, Message, SharedMessage, TopicPartition, V, event
 from deltaq.outage import OutageReports
 from deltaq.root import open_root
 from deltaq.serde.schema import TopicSchema
 from deltaq.share_consumer.calls import SingleThread, alone
 from deltaq.share_consumer.messages import Messages
-from deltaq.share_consumer.returned import DecidedRecords, ReturnedRecords
+from deltaq.share_consumer.returned import DecidedRecords, ReturnedRecord, ReturnedRecords
 from deltaq.share_consumer.topics import ReadPartition, SharedTopics
 from deltaq.share_groups.exchange import Exchange, Exchanged, LogRange, PartitionId
 from deltaq.share_groups.log import ShareLog
@@ -114,6 +115,7 @@ class ShareConsumer(Generic[K, V]):
         self._watch = self._store.watch()
         self._watch.add(names.group_folder(self._group) + names.LOG_FOLDER)
         self._may_hold = False  # records of the group
+        self._held_until = float("-inf")  # `Clock.uptime`: when the locks of the last poll end
         self._in_doubt: DecidedRecords | None = None  # what an entry has whose outcome is unknown
         self._dropped = finalize(self, _abandon, self._group, self._watch, self._maintenance)
         self._dropped.atexit = False  # nothing is left running
@@ -205,6 +207,37 @@ class ShareConsumer(Generic[K, V]):
             else:
                 self._timer.wait(False, most_s=left_s)
 
+    def __iter__(self) -> Iterator[Message[K, V]]:
+        """Yield messages until the consumer is closed. A message is accepted when the body of the
+        loop has come to its end, unless the body has decided otherwise. If it is left by an
+        exception, by `break` or `return`, the message is released, and with it those of the same
+        `poll` that were not yielded.
+
+        A message whose lock is over before its turn is not yielded. An event is raised as a
+        KafkaException.
+        """
+        while not self._calls.is_closed:
+            left = deque(self.poll(1.0))
+            try:
+                while left and not self._calls.is_closed:
+                    if self._clock.uptime() >= self._held_until:
+                        break
+                    if not isinstance(left[0], SharedMessage):
+                        raise KafkaException(left.popleft().error())
+                    yield left[0]
+                    self._decide_open(left.popleft(), AcknowledgeType.ACCEPT)
+            finally:
+                for message in left:
+                    self._decide_open(message, AcknowledgeType.RELEASE)
+
+    def _decide_open(self, message: Message[Any, Any], decided: AcknowledgeType) -> None:
+        """Decide a message of which the application has decided nothing."""
+        if not isinstance(message, SharedMessage):
+            return
+        found = self._returned.find(*_place(message))
+        if found is not None and found[1].type is None:
+            found[1].type = decided
+
     def _take(self, deadline: float) -> list[Message[K, V]]:
         """Acknowledge what is decided, take records in the same entry, and read them. Raises
         Unavailable, OutcomeUnknown.
@@ -226,8 +259,9 @@ class ShareConsumer(Generic[K, V]):
             self._give_back(found)
             raise
         lock_s = self._log.last_read().settings.share_record_lock_duration_ms / 1000
+        self._held_until = begun_at + lock_s
         # The process may have been suspended: others may have been given these records.
-        if found.taken and self._clock.uptime() - begun_at >= lock_s:
+        if found.taken and self._clock.uptime() >= self._held_until:
             self._give_back(found)
             return []
         return [message for part in read for message in self._received(part)]
@@ -281,12 +315,7 @@ class ShareConsumer(Generic[K, V]):
         Raises IllegalStateException in implicit mode, and for a message that was not returned or
         is acknowledged already; ValueError for an unknown `ack_type`.
         """
-        if not isinstance(message, Message):
-            raise TypeError(f"message must be a Message, not {type(message).__name__}")
-        topic, partition, offset = message.topic(), message.partition(), message.offset()
-        if topic is None or partition is None or offset is None:
-            raise ValueError("the message has no topic, partition or offset")
-        self._decide(topic, partition, offset, ack_type)
+        self._decide(*_place(message), ack_type)
 
     @alone
     def acknowledge_offset(
@@ -313,11 +342,49 @@ class ShareConsumer(Generic[K, V]):
                 "acknowledge needs share.acknowledgement.mode=explicit: in implicit mode the next "
                 "poll or commit accepts all messages"
             )
-        if not self._returned.decide(topic, partition, offset, decided):
+        _, record = self._find(topic, partition, offset)
+        record.type, record.visible_ms = decided, 0
+
+    def _find(self, topic: str, partition: int, offset: int) -> tuple[PartitionId, ReturnedRecord]:
+        """A record that was returned and is not acknowledged. Raises IllegalStateException."""
+        found = self._returned.find(topic, partition, offset)
+        if found is None:
             raise IllegalStateException(
                 f"the message {topic}[{partition}]@{offset} was not returned by poll, or is "
                 "acknowledged already"
             )
+        return found
+
+    @alone
+    def release(self, message: Message[Any, Any], delay: float = 0.0) -> None:
+        """Have a message delivered again, `delay` seconds from now at the earliest, by the clocks
+        of this machine and of the member that takes it. As `acknowledge` with
+        `AcknowledgeType.RELEASE`, in both modes.
+        """
+        delay_s = checked_timeout(delay)
+        if delay_s == float("inf"):  # what is below 0 stands for no limit elsewhere
+            raise ValueError(f"delay={delay!r}: give a number of seconds, at least 0")
+        _, record = self._find(*_place(message))
+        record.type = AcknowledgeType.RELEASE
+        record.visible_ms = self._clock.time_ms() + round(delay_s * 1000) if delay_s else 0
+
+    @alone
+    def renew(self, message: Message[Any, Any], timeout: float = 60) -> None:
+        """Begin the lock of a message anew, at once: for work that takes longer than
+        `share.record.lock.duration.ms`. It is still to be acknowledged.
+
+        Raises KafkaException (INVALID_RECORD_STATE) if its lock was over: another member may have
+        the message. Raises Unavailable, OutcomeUnknown if the store does not answer within
+        `timeout` seconds; then the lock may end.
+        """
+        key, record = self._find(*_place(message))
+        offset = message.offset() or 0
+        wanted = TakenRange(offset, offset + 1, record.deliveries)
+        deadline = self._deadline(timeout)
+        self._resolve(deadline)
+        found = self._log.exchange(Exchange(self._owner, renewals={key: [wanted]}), deadline)
+        if not found.applied.get(key):
+            raise _INVALID_STATE
 
     @alone
     def commit_sync(self, timeout: float = 60) -> Results:
@@ -492,6 +559,16 @@ def _abandon(group: str, watch: Watch, maintenance: BackgroundLogMaintenance | N
     watch.close()
     if maintenance is not None:
         maintenance.abandon()
+
+
+def _place(message: object) -> tuple[str, int, int]:
+    """Topic, partition and offset of a message. Raises TypeError, ValueError."""
+    if not isinstance(message, Message):
+        raise TypeError(f"message must be a Message, not {type(message).__name__}")
+    topic, partition, offset = message.topic(), message.partition(), message.offset()
+    if topic is None or partition is None or offset is None:
+        raise ValueError("the message has no topic, partition or offset")
+    return topic, partition, offset
 
 
 def _all(ranges: Sequence[TakenRange], decided: AcknowledgeType) -> list[Acknowledgement]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from deltaq.message import AcknowledgeType
 from deltaq.share_groups.exchange import PartitionId
@@ -13,11 +13,12 @@ from deltaq.share_groups.state import Acknowledgement
 @dataclass(slots=True)
 class ReturnedRecord:
     """A record in its delivery of this number, and what is decided of it; None as long as nothing
-    is.
+    is. A released one is delivered again from `visible_ms` on, milliseconds since 1970 UTC.
     """
 
     deliveries: int
     type: AcknowledgeType | None = None
+    visible_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +50,18 @@ class ReturnedRecords:
         """Note what is decided of offsets that are not returned."""
         self._unreadable.setdefault(partition, []).extend(decided)
 
-    def decide(self, topic: str, partition: int, offset: int, wanted: AcknowledgeType) -> bool:
-        """Note what the application has decided of a record. False if it was not returned, or is
-        acknowledged. The newest topic of the name counts.
+    def find(
+        self, topic: str, partition: int, offset: int
+    ) -> tuple[PartitionId, ReturnedRecord] | None:
+        """A record; None if it was not returned, or is acknowledged. The newest topic of the name
+        counts.
         """
         for key in reversed(self._records):
             if key.topic == topic and key.partition == partition:
                 record = self._records[key].get(offset)
                 if record is not None:
-                    record.type = wanted
-                    return True
-        return False
+                    return key, record
+        return None
 
     def accept_all(self) -> None:
         """Accept all records of which nothing is decided."""
@@ -106,12 +108,13 @@ def _ranges(records: Iterable[tuple[int, ReturnedRecord]]) -> list[Acknowledgeme
     for offset, record in records:
         if record.type is None:
             continue
-        first, last = offset, found[-1] if found else None
-        if last is not None and (last.end, last.deliveries, last.type) == (
-            offset,
-            record.deliveries,
-            record.type,
-        ):
-            first = found.pop().first
-        found.append(Acknowledgement(first, offset + 1, record.deliveries, record.type))
+        this = Acknowledgement(
+            offset, offset + 1, record.deliveries, record.type, record.visible_ms
+        )
+        last = found[-1] if found else None
+        is_alike = last is not None and replace(last, first=offset, end=offset + 1) == this
+        if last is not None and is_alike and last.end == offset:
+            found[-1] = replace(last, end=offset + 1)
+        else:
+            found.append(this)
     return found

@@ -13,6 +13,7 @@ from deltaq.share_groups.state import (
     SharePartition,
     TakenRange,
     acknowledged,
+    renewed,
     taken,
     without_locks,
     without_removed,
@@ -43,22 +44,28 @@ class Exchange:
     """What a worker asks of its group.
 
     It acknowledges records that it has taken, and wants up to `records_max` records of the
-    partitions in `log_ranges`, of which earlier ones come first. With `gives_back`, all that it
-    still holds of any partition is given back.
+    partitions in `log_ranges`, of which earlier ones come first. Its locks on `renewals` begin
+    anew. With `gives_back`, all that it still holds of any partition is given back.
     """
 
     owner: str
     acknowledgements: Mapping[PartitionId, Sequence[Acknowledgement]] = field(default_factory=dict)
     log_ranges: Mapping[PartitionId, LogRange] = field(default_factory=dict)
     records_max: int = 0
+    renewals: Mapping[PartitionId, Sequence[TakenRange]] = field(default_factory=dict)
     gives_back: bool = False
+
+    @property
+    def partitions(self) -> frozenset[PartitionId]:
+        """The partitions that it names."""
+        return frozenset((*self.acknowledgements, *self.log_ranges, *self.renewals))
 
 
 @dataclass(frozen=True, slots=True)
 class Exchanged:
-    """The result: partitions after it, those that it changes; the acknowledged offsets that count;
-    and what the worker has taken. `full` are partitions of which `share.partition.max.record.locks`
-    kept the worker from taking records.
+    """The result: partitions after it, those that it changes; the acknowledged or renewed offsets
+    that count; and what the worker has taken. `full` are partitions of which
+    `share.partition.max.record.locks` kept the worker from taking records.
     """
 
     changed: Mapping[PartitionId, SharePartition]
@@ -87,6 +94,9 @@ def exchanged(
     for key, acknowledgements in exchange.acknowledgements.items():
         if key in after:
             after[key], applied[key] = acknowledged(after[key], owner, acknowledgements, limit)
+    for key, ranges in exchange.renewals.items():
+        if key in after:
+            after[key], applied[key] = renewed(after[key], RecordLock(owner, version), ranges)
     if exchange.gives_back:
         for key, state in after.items():
             after[key] = without_locks(state, lambda lock: lock.owner == owner, limit)

@@ -188,15 +188,16 @@ class ShareLog:
     def exchange(self, exchange: Exchange, deadline: float) -> Exchanged:
         """Make an exchange. Nothing is written if it changes nothing. One that takes records also
         ends the locks on its partitions that this client has seen for the whole lock duration.
-        After OutcomeUnknown, call `resolve` before the next exchange.
+        After OutcomeUnknown, `resolve` says whether it was made.
         """
-        keys = exchange.log_ranges.keys() | exchange.acknowledgements.keys()
         result = Exchanged({}, {}, {}, frozenset())
 
         def plan(group: ShareGroup, version: int, now_ms: int) -> list[Action]:
             nonlocal result
             group.check(self.group)
-            partitions = group.partitions() if exchange.gives_back else group.known(keys)
+            partitions = (
+                group.partitions() if exchange.gives_back else group.known(exchange.partitions)
+            )
             settings = group.settings
             over: Collection[RecordLock] = ()
             if exchange.records_max:

@@ -11,7 +11,7 @@ import enum
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from deltaq.message import AcknowledgeType
 from deltaq.names import check_id
@@ -230,24 +230,52 @@ def acknowledged(
     """The partition after acknowledgements of a worker, which do not overlap, and the offsets of
     those that count. Others are refused: the worker does not hold the record any more.
     """
-    ordered = sorted(acknowledgements, key=lambda each: each.first)
+    return _changed_if_held(
+        partition, owner, acknowledgements, lambda status, by: _decided(status, by, limit)
+    )
+
+
+def renewed(
+    partition: SharePartition, lock: RecordLock, taken_before: Collection[TakenRange]
+) -> tuple[SharePartition, list[range]]:
+    """The partition after a worker has begun its locks anew, by the new `lock`, and the offsets of
+    those that it holds.
+    """
+    return _changed_if_held(
+        partition, lock.owner, taken_before, lambda status, _: replace(status, lock=lock)
+    )
+
+
+W = TypeVar("W", Acknowledgement, TakenRange)
+
+
+def _changed_if_held(
+    partition: SharePartition,
+    owner: str,
+    wanted: Collection[W],
+    after: Callable[[Status, W], Status],
+) -> tuple[SharePartition, list[range]]:
+    """The partition with another status of the wanted offsets that a worker holds, and these
+    offsets.
+    """
+    ordered = sorted(wanted, key=lambda each: each.first)
     firsts = [each.first for each in ordered]
+    edges = [edge for each in ordered for edge in (each.first, each.end)]
     spans: list[OffsetSpan] = []
     applied: list[range] = []
-    for piece in _split(partition.spans, ordered):
+    for piece in _split(partition.spans, edges):
         at = bisect_right(firsts, piece.first) - 1
         about = ordered[at] if at >= 0 and piece.first < ordered[at].end else None
         if about is not None and piece.status.is_held(owner, about.deliveries):
             applied.append(range(piece.first, piece.end))
-            spans.append(replace(piece, status=_decided(piece.status, about, limit)))
+            spans.append(replace(piece, status=after(piece.status, about)))
         else:
             spans.append(piece)
     return _normal(partition.start, spans), applied
 
 
-def _split(spans: Iterable[OffsetSpan], at: Sequence[Acknowledgement]) -> Iterator[OffsetSpan]:
-    """The spans in pieces, none of which crosses an edge of an acknowledgement."""
-    edges = [edge for each in at for edge in (each.first, each.end)]
+def _split(spans: Iterable[OffsetSpan], edges: Sequence[int]) -> Iterator[OffsetSpan]:
+    """The spans in pieces, none of which crosses one of the edges, which are in order."""
     for span in spans:
         first = span.first
         for edge in edges[bisect_right(edges, first) :]:

@@ -21,6 +21,7 @@ from deltaq.share_groups.state import (
     TakenRange,
     acknowledged,
     parse_partition,
+    renewed,
     taken,
     without_locks,
     without_removed,
@@ -77,6 +78,15 @@ class Model:
         else:
             self.lines[offset] = RecordLine("acknowledged" if kind is ACCEPT else "archived")
         return True
+
+    def renew(self, lock: tuple[str, int], wanted: TakenRange) -> list[int]:
+        found = []
+        for offset in range(wanted.first, wanted.end):
+            line = self.lines[offset]
+            if line.lock and line.lock[0] == lock[0] and line.deliveries == wanted.deliveries:
+                self.lines[offset] = replace(line, lock=lock)
+                found.append(offset)
+        return found
 
     def end_lock(self, lock: tuple[str, int]) -> None:
         for offset, line in self.lines.items():
@@ -136,6 +146,7 @@ steps = st.one_of(
             max_size=3,
         ),
     ),
+    st.tuples(st.just("renew"), owners, st.integers(0, 45), st.integers(1, 12), st.integers(1, 3)),
     st.tuples(st.just("end"), st.integers(0, 30)),
     st.tuples(st.just("remove"), st.integers(0, 30)),
 )
@@ -178,6 +189,13 @@ def test_a_partition_is_what_the_same_steps_make_of_each_record(drawn: list[Any]
                 if model.decide(owner, offset, ack.deliveries, ack.type)
             }
             assert sorted(offsets(applied)) == sorted(decided)
+        elif step == "renew":
+            owner, first, length, deliveries = about
+            lock = RecordLock(owner, version)
+            locks.append(lock)
+            wanted_range = TakenRange(first, first + length, deliveries)
+            partition, applied = renewed(partition, lock, [wanted_range])
+            assert offsets(applied) == model.renew(lock, wanted_range)
         elif step == "end" and locks:
             over = locks[about[0] % len(locks)]
             partition = without_locks(partition, {over}.__contains__, LIMIT)

@@ -1,0 +1,212 @@
+"""What share consumers do that Kafka's do not: loops, delays, and locks that begin anew."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from deltaq import (
+    IllegalStateException,
+    KafkaError,
+    KafkaException,
+    Message,
+    OutcomeUnknown,
+    ShareConsumer,
+)
+from deltaq.testing import Fault, FaultyStore, Rule
+from tests.doubles.sharing import ACCEPT, LOCK_S, REJECT, ShareWorld, places
+
+
+@pytest.fixture
+def shared() -> ShareWorld:
+    return ShareWorld()
+
+
+# --- loops ---
+
+
+@pytest.mark.parametrize("explicit", [False, True])
+def test_a_message_is_accepted_when_the_body_ends(shared: ShareWorld, explicit: bool) -> None:
+    shared.fill(3)
+    found = []
+    with shared.consumer(explicit=explicit) as consumer:
+        for message in consumer:
+            found.append(message.value())
+            if len(found) == 3:
+                consumer.commit_sync()
+                consumer.acknowledge(message) if explicit else None
+                break
+    assert found == [b"v0", b"v1", b"v2"]
+    with shared.consumer() as consumer:
+        assert places(consumer.poll(0)) == []
+
+
+def test_a_message_whose_body_raises_is_released_with_those_behind_it(shared: ShareWorld) -> None:
+    shared.fill(4)
+    with shared.consumer() as consumer:
+        with pytest.raises(ZeroDivisionError):
+            divide_by_the_offset(consumer)
+        assert places(consumer.poll(0)) == [(1, 2), (2, 2), (3, 2)]
+
+
+def divide_by_the_offset(consumer: ShareConsumer) -> None:
+    for message in consumer:
+        _ = 1 // (1 - (message.offset() or 0))
+
+
+def test_the_body_may_decide_itself(shared: ShareWorld) -> None:
+    shared.fill(3)
+    with shared.consumer(explicit=True) as consumer:
+        for message in consumer:
+            if message.offset() == 0:
+                consumer.acknowledge(message, REJECT)
+            elif message.offset() == 1:
+                consumer.release(message)
+            else:
+                consumer.acknowledge(message, ACCEPT)
+                break
+        assert places(consumer.poll(0)) == [(1, 2)]
+
+
+def test_a_message_whose_lock_is_over_before_its_turn_is_not_yielded(shared: ShareWorld) -> None:
+    shared.fill(3)
+    found = []
+    with shared.consumer() as consumer:
+        for message in consumer:
+            found.append((message.offset(), message.delivery_count()))
+            shared.clock.advance(LOCK_S)
+            if len(found) == 3:
+                break
+    assert found == [(0, 1), (1, 2), (2, 3)]
+
+
+def test_a_loop_raises_events_and_ends_with_its_consumer(shared: ShareWorld) -> None:
+    shared.fill(1)
+    (key,) = [entry.key for entry in shared.store.list("topics/t/") if "parquet" in entry.key]
+    content = shared.store.get(key)
+    shared.store.put(key, content[:-9] + b"x" * 9)
+    with shared.consumer() as consumer:
+        with pytest.raises(KafkaException):
+            next(iter(consumer))
+        shared.store.put(key, content)
+        for message in consumer:
+            assert message.delivery_count() == 2
+            consumer.close()
+
+
+# --- delays ---
+
+
+@pytest.mark.parametrize("explicit", [False, True])
+def test_a_released_message_comes_again_after_its_delay(shared: ShareWorld, explicit: bool) -> None:
+    shared.fill(3)
+    with shared.consumer(explicit=explicit) as consumer:
+        first, second, third = consumer.poll(0)
+        consumer.release(first, delay=60)
+        consumer.release(second)
+        if explicit:
+            consumer.acknowledge(third)
+        assert places(consumer.poll(0)) == [(1, 2)]
+        consumer.release(Message("t", 0, 1), delay=30)
+        assert consumer.poll(0).is_empty()
+        shared.clock.advance(30)
+        assert places(consumer.poll(0)) == [(1, 3)]
+        if explicit:
+            consumer.acknowledge_offset("t", 0, 1)
+        shared.clock.advance(30)
+        assert places(consumer.poll(0)) == [(0, 2)]
+
+
+def test_a_later_decision_takes_the_delay_back(shared: ShareWorld) -> None:
+    shared.fill(1)
+    with shared.consumer(explicit=True) as consumer:
+        (message,) = consumer.poll(0)
+        consumer.release(message, delay=60)
+        consumer.acknowledge(message, ACCEPT)
+        consumer.commit_sync()
+    assert [state.start for state in shared.states()] == [1]
+
+
+def test_a_delayed_message_holds_up_no_other(shared: ShareWorld) -> None:
+    shared.set(share_partition_max_record_locks=2)
+    shared.fill(6)
+    with shared.consumer(max_poll_records=2) as consumer:
+        consumer.release(consumer.poll(0)[0], delay=3600)
+        found = [places(consumer.poll(0)) for _ in range(4)]
+    assert found == [[(2, 1)], [(3, 1)], [(4, 1)], [(5, 1)]]
+
+
+@pytest.mark.parametrize("delay", [-1, float("inf"), float("nan"), None])
+def test_a_bad_delay_is_refused(shared: ShareWorld, delay: Any) -> None:
+    shared.fill(1)
+    with shared.consumer() as consumer:
+        (message,) = consumer.poll(0)
+        with pytest.raises(ValueError, match="seconds"):
+            consumer.release(message, delay)
+
+
+# --- renewals ---
+
+
+def test_a_renewed_lock_lasts_as_long_again(shared: ShareWorld) -> None:
+    shared.fill(2)
+    with shared.consumer(explicit=True) as slow, shared.consumer() as watcher:
+        first, second = slow.poll(0)
+        watcher.poll(0)
+        shared.clock.advance(LOCK_S - 1)
+        slow.renew(first)
+        watcher.poll(0)
+        shared.clock.advance(1)
+        assert places(watcher.poll(0)) == [(1, 2)]
+        shared.clock.advance(LOCK_S - 2)
+        assert watcher.poll(0).is_empty()
+        slow.acknowledge(first)
+        slow.acknowledge(second)
+        (result,) = slow.commit_sync().values()
+        assert isinstance(result, KafkaException)
+    assert [state.start for state in shared.states()] == [2]
+
+
+def test_a_lock_that_was_over_cannot_be_renewed(shared: ShareWorld) -> None:
+    shared.fill(1)
+    with shared.consumer() as slow, shared.consumer() as watcher:
+        (message,) = slow.poll(0)
+        watcher.poll(0)
+        shared.clock.advance(LOCK_S)
+        assert len(watcher.poll(0)) == 1
+        with pytest.raises(KafkaException, match="lock was over") as refused:
+            slow.renew(message)
+        assert refused.value.error == KafkaError.INVALID_RECORD_STATE
+
+
+def test_only_a_message_that_is_not_acknowledged_is_renewed_or_released(
+    shared: ShareWorld,
+) -> None:
+    shared.fill(1)
+    with shared.consumer() as consumer:
+        (message,) = consumer.poll(0)
+        consumer.commit_sync()
+        with pytest.raises(IllegalStateException, match="acknowledged already"):
+            consumer.renew(message)
+        with pytest.raises(IllegalStateException, match="acknowledged already"):
+            consumer.release(message)
+
+
+def test_a_renewal_of_unknown_outcome_is_said(shared: ShareWorld) -> None:
+    shared.fill(1)
+    failing = FaultyStore(shared.store)
+    consumer = ShareConsumer(
+        {"bootstrap.servers": "memory://shared", "group.id": "g"},
+        store=failing,
+        clock=shared.clock,
+    )
+    with consumer:
+        consumer.subscribe(["t"])
+        (message,) = consumer.poll(0)
+        failing.add(Rule("create", "groups/*", Fault.error_before(), times=None))
+        with pytest.raises(OutcomeUnknown):
+            consumer.renew(message, timeout=0.1)
+        failing.clear()
+        consumer.renew(message)
+        assert list(consumer.commit_sync().values()) == [None]

@@ -1,4 +1,4 @@
-"""Administration of topics and consumer groups: the classes of `confluent_kafka.admin`.
+"""Administration of topics and groups: the classes of `confluent_kafka.admin`.
 
 Modules:
 
@@ -9,6 +9,7 @@ Modules:
   records before an offset
 * `group_calls`, `groups`, `offset_copy`, `offsets`: consumer groups, read and changed as no member
   may; requests and results; offsets copied between groups and roots, and listed
+* `share_calls`, `share_groups`: share groups; results
 * `unsupported`: calls of Kafka's admin client that are refused
 """
 
@@ -39,6 +40,13 @@ from deltaq.admin.groups import (
 )
 from deltaq.admin.offsets import IsolationLevel, ListOffsetsResultInfo, OffsetSpec
 from deltaq.admin.records import DeletedRecords
+from deltaq.admin.share_groups import (
+    ListShareGroupsResult,
+    ShareGroupDescription,
+    ShareGroupListing,
+    ShareGroupMember,
+    SharePartitionDescription,
+)
 from deltaq.admin.topics import NewPartitions, NewTopic, TopicCollection
 from deltaq.metadata import (
     BrokerMetadata,
@@ -72,6 +80,7 @@ __all__ = [
     "IsolationLevel",
     "ListConsumerGroupsResult",
     "ListOffsetsResultInfo",
+    "ListShareGroupsResult",
     "MemberAssignment",
     "MemberDescription",
     "NewPartitions",
@@ -82,6 +91,10 @@ __all__ = [
     "PartitionMetadata",
     "PendingOffset",
     "ResourceType",
+    "ShareGroupDescription",
+    "ShareGroupListing",
+    "ShareGroupMember",
+    "SharePartitionDescription",
     "TopicCollection",
     "TopicDescription",
     "TopicMetadata",

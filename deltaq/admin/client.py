@@ -63,6 +63,7 @@ from deltaq.admin.offsets import (
     found_offset,
 )
 from deltaq.admin.records import DeletedRecords, checked_offsets, delete_before, trim
+from deltaq.admin.share_calls import ShareGroupCalls
 from deltaq.admin.topics import NewPartitions, NewTopic, TopicCollection, grown
 from deltaq.admin.unsupported import UnsupportedCalls
 from deltaq.clock import SYSTEM_CLOCK, Clock, checked_timeout
@@ -100,8 +101,8 @@ from deltaq.version import __version__
 _LOG = logging.getLogger("deltaq.admin")
 
 
-class AdminClient(UnsupportedCalls):
-    """Administers topics and consumer groups. Thread-safe. Mirrors
+class AdminClient(ShareGroupCalls, UnsupportedCalls):
+    """Administers topics and groups. Thread-safe. Mirrors
     `confluent_kafka.admin.AdminClient`.
 
     Calls check their arguments and return futures, whose `result()` raises KafkaException.

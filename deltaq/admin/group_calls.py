@@ -33,7 +33,7 @@ from deltaq.groups.offsets import CommittedOffset, committed_offsets, metadata_f
 from deltaq.groups.state import GroupHead, group_head, is_share_group
 from deltaq.message import TopicPartition
 from deltaq.metadata import BROKER_ID, BrokerMetadata, node_of
-from deltaq.share_groups.log import ShareLog
+from deltaq.share_groups.log import ShareGroup, ShareLog
 from deltaq.store import Store
 from deltaq.store.parallel import in_parallel
 from deltaq.topics.log import TopicLog
@@ -71,6 +71,16 @@ class GroupCalls:
         if is_share_group(state):
             return None
         return state, group_head(state, names.group_folder(group))
+
+    def find_share_group(self, group: str) -> ShareGroup | None:
+        """A share group; None for a consumer group and for one that does not exist. Raises as
+        `read`.
+        """
+        found = ShareGroup(self.log(group).state(), names.group_folder(group))
+        if not found.exists:
+            return None
+        found.check(group)
+        return found
 
     def topic_heads(self, topics: Iterable[str]) -> dict[str, TopicHead]:
         """The heads of those of the topics that exist. Raises Unavailable, Corrupt,

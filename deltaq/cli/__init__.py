@@ -6,9 +6,9 @@ Modules:
 * `program`, `command`, `session`, `output`, `table`, `live`, `arguments`: the `deltaq` command: its
   errors, the options of all commands, the root, what is printed; typer is known only in `command`,
   rich in `live`
-* `topics`, `produce`, `messages`, `groups`, `transactions`, `views`, `schemas`, `copies`, `health`,
-  `estimates`, `top`, `serve`: the commands of a subject; `health` has `setup`, `doctor`, `maintain`
-  and `sql`
+* `topics`, `produce`, `messages`, `groups`, `queues`, `transactions`, `views`, `schemas`, `copies`,
+  `health`, `estimates`, `top`, `serve`: the commands of a subject; `health` has `setup`, `doctor`,
+  `maintain` and `sql`
 * `printing`, `query_result`: how messages, and rows of queries and views, are printed
 * `__main__`: `python -m deltaq.cli`
 """

@@ -45,6 +45,7 @@ _MODULES: Mapping[str, tuple[str, ...]] = {
     "produce": ("produce",),
     "messages": ("consume", "cat", "head", "tail", "grep", "wc", "stat", "diff"),
     "groups": ("groups",),
+    "queues": ("queues",),
     "transactions": ("transactions",),
     "views": ("views",),
     "schemas": ("schemas",),

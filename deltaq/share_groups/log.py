@@ -22,6 +22,7 @@ from deltaq.delta.resolve import resolve_commit
 from deltaq.delta.table_state import DELTAQ_DOMAIN, TableState
 from deltaq.errors import (
     Corrupt,
+    GroupInUse,
     Incompatible,
     InvalidConfig,
     KafkaError,
@@ -46,6 +47,9 @@ PARTITION_PREFIX = "deltaq.share."
 SharePlan: TypeAlias = "Callable[[ShareGroup, int, int], list[Action]]"
 
 _HEAD = DomainMetadata(DELTAQ_DOMAIN, compact_json({"format": SHARE_FORMAT, "type": SHARE_TYPE}))
+
+_LOOK_S = 0.5
+"""Seconds between two looks at locks that keep an administrator from changing the group."""
 
 _TAKE, _ACKNOWLEDGE, _FENCE = "TAKE RECORDS", "ACKNOWLEDGE RECORDS", "FENCE"
 
@@ -235,6 +239,62 @@ class ShareLog:
             entry = resolve_commit(self._log, token, write, deadline)
         self._unresolved = None
         return None if entry is None else result
+
+    def delete(self, deadline: float) -> None:
+        """Delete the group; its settings stay. Raises KafkaException (GROUP_ID_NOT_FOUND) if there
+        is no share group, and GroupInUse if members hold records whose lock is not over by the
+        deadline.
+        """
+
+        def plan(group: ShareGroup) -> list[Action]:
+            if not group.exists:
+                reason = f"share group {self.group!r} does not exist"
+                raise KafkaException(KafkaError(KafkaError.GROUP_ID_NOT_FOUND, reason))
+            partitions = [_removed(_domain(key)) for key in sorted(group.partitions())]
+            return [_removed(DELTAQ_DOMAIN), *partitions]
+
+        self._change_if_free("DELETE SHARE GROUP", plan, deadline)
+
+    def reset(self, offsets: Mapping[PartitionId, int], deadline: float) -> None:
+        """Have the group begin anew in these partitions, each at its offset. Raises GroupInUse as
+        `delete`.
+        """
+
+        def plan(group: ShareGroup) -> list[Action]:
+            group.check(self.group)
+            return [
+                DomainMetadata(_domain(key), SharePartition(offset).encoded())
+                for key, offset in sorted(offsets.items())
+            ]
+
+        self._change_if_free("RESET OFFSETS", plan, deadline)
+
+    def _change_if_free(
+        self, operation: str, plan: Callable[[ShareGroup], list[Action]], deadline: float
+    ) -> None:
+        """Commit what `plan(group)` returns once no member holds a record. Raises GroupInUse."""
+
+        def if_free(group: ShareGroup, version: int, now_ms: int) -> list[Action]:  # noqa: ARG001 - as SharePlan
+            partitions, now = group.partitions().values(), self._clock.monotonic()
+            self._watch.observe(partitions, now)
+            over = self._watch.over(now, group.settings.share_record_lock_duration_ms / 1000)
+            held = {lock for partition in partitions for lock in partition.locks()} - over
+            if held:
+                owners = ", ".join(sorted({repr(lock.owner) for lock in held}))
+                reason = (
+                    f"members of share group {self.group!r} hold records: {owners}. Close these "
+                    "consumers first; if they have died, their locks end by themselves"
+                )
+                raise GroupInUse(self.group, reason=reason)
+            return plan(group)
+
+        while True:
+            try:
+                return self._change(operation, if_free, deadline, {})
+            except GroupInUse:
+                if self._clock.monotonic() >= deadline:
+                    raise
+                self._clock.sleep(_LOOK_S)
 
     def forget(self, keys: Collection[PartitionId], deadline: float) -> None:
         """Forget the state of partitions of topics that no longer exist."""

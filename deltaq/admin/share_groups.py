@@ -1,0 +1,129 @@
+"""Results of the calls about share groups. Pure, no I/O."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from deltaq.admin.groups import ConsumerGroupState
+from deltaq.errors import KafkaException
+from deltaq.share_groups.log import ShareGroup
+from deltaq.share_groups.state import RecordState, SharePartition
+from deltaq.topics.state import TopicHead
+
+
+@dataclass(frozen=True, slots=True)
+class ShareGroupListing:
+    """A share group in a list. It is STABLE while members hold records, and EMPTY otherwise:
+    members that hold none are not known.
+    """
+
+    group_id: str
+    state: ConsumerGroupState
+
+
+@dataclass(frozen=True, slots=True)
+class ListShareGroupsResult:
+    """The share groups that could be read, and why others could not."""
+
+    valid: list[ShareGroupListing] = field(default_factory=list)
+    errors: list[KafkaException] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class ShareGroupMember:
+    """A member that holds records. `records` is their number."""
+
+    member_id: str
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
+class SharePartitionDescription:
+    """How far a share group has come in a partition.
+
+    Records below `start_offset` are finished, those from `next_offset` on were never taken.
+    Between them, `acquired` are held by members, `available` wait to be delivered again, of which
+    `delayed` not yet; the others are finished. `lag` is the number of records that are not
+    finished, offsets without a record included.
+    """
+
+    topic: str
+    partition: int
+    start_offset: int
+    next_offset: int
+    end_offset: int
+    acquired: int
+    available: int
+    delayed: int
+    lag: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShareGroupDescription:
+    """A share group: the members that hold records, and the partitions of topics that exist. A
+    group that does not exist is DEAD.
+    """
+
+    group_id: str
+    state: ConsumerGroupState
+    members: list[ShareGroupMember]
+    partitions: list[SharePartitionDescription]
+
+    @property
+    def lag(self) -> int:
+        """The total over all partitions."""
+        return sum(partition.lag for partition in self.partitions)
+
+
+def share_state(group: ShareGroup) -> ConsumerGroupState:
+    """The state of a share group. Raises Corrupt."""
+    if not group.exists:
+        return ConsumerGroupState.DEAD
+    is_held = any(True for state in group.partitions().values() for _ in state.locks())
+    return ConsumerGroupState.STABLE if is_held else ConsumerGroupState.EMPTY
+
+
+def share_description(
+    group_id: str, group: ShareGroup, heads: Mapping[str, TopicHead], now_ms: int
+) -> ShareGroupDescription:
+    """A share group, with the heads of the topics that exist, at the time `now_ms`. Raises
+    Corrupt.
+    """
+    members: Counter[str] = Counter()
+    partitions = []
+    for key, state in sorted(group.partitions().items()):
+        head = heads.get(key.topic)
+        if head is None or head.topic_id != key.topic_id:
+            continue
+        for span in state.spans:
+            if span.status.lock is not None:
+                members[span.status.lock.owner] += span.end - span.first
+        end = head.next_offsets[key.partition]
+        partitions.append(_described(key.topic, key.partition, state, end, now_ms))
+    listed = [ShareGroupMember(*member) for member in sorted(members.items())]
+    return ShareGroupDescription(group_id, share_state(group), listed, partitions)
+
+
+def _described(
+    topic: str, partition: int, state: SharePartition, end: int, now_ms: int
+) -> SharePartitionDescription:
+    found: Counter[RecordState] = Counter()
+    delayed = 0
+    for span in state.spans:
+        found[span.status.state] += span.end - span.first
+        if span.status.visible_ms > now_ms:
+            delayed += span.end - span.first
+    new = max(0, end - state.end)
+    return SharePartitionDescription(
+        topic,
+        partition,
+        state.start,
+        state.end,
+        end,
+        found[RecordState.ACQUIRED],
+        found[RecordState.AVAILABLE],
+        delayed,
+        state.undecided + new,
+    )

@@ -1,0 +1,178 @@
+"""`deltaq queues`: list, describe and delete share groups, and have them begin anew."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from deltaq.cli.arguments import complete_group, complete_topic
+from deltaq.cli.command import (
+    Argument,
+    Command,
+    Commands,
+    Option,
+    UsageError,
+    Yes,
+    confirm,
+    fail,
+    finish,
+)
+from deltaq.cli.session import CliSession
+from deltaq.cli.table import Column
+from deltaq.errors import KafkaException
+from deltaq.message import TopicPartition
+from deltaq.units import as_count, as_lag
+
+_VERBS = Commands("List, describe and delete share groups, and have them begin anew.")
+
+Group = Annotated[
+    str, Argument(help="The id of the group.", metavar="GROUP", autocompletion=complete_group)
+]
+
+
+@_VERBS.add("list")
+def list_queues(session: CliSession) -> None:
+    """List share groups with their state and how far they are behind.
+
+    LAG is the number of records that are neither accepted nor archived.
+    """
+    found = session.admin.list_share_groups().result()
+    ids = [listing.group_id for listing in found.valid]
+    described = session.admin.describe_share_groups(ids) if ids else {}
+    rows = []
+    for group, future in described.items():
+        about = future.result()
+        topics = sorted({partition.topic for partition in about.partitions})
+        row = {"group": group, "state": about.state.name, "lag": about.lag, "topics": topics}
+        rows.append(row)
+    session.out.rows(
+        [Column("group"), Column("state"), Column("lag", as_lag), Column("topics", ", ".join)], rows
+    )
+    for unlisted in found.errors:
+        session.out.note(unlisted.error.str())
+    if found.errors:
+        finish(1)
+
+
+@_VERBS.add("describe")
+def describe_queue(session: CliSession, group: Group) -> None:
+    """Describe a share group: the members that hold records, and for each partition what is
+    accepted, held, and waits to be delivered again.
+    """
+    about = session.admin.describe_share_groups([group])[group].result()
+    if about.state.name == "DEAD":
+        fail(f"share group {group!r} does not exist")
+    members = [{"member": each.member_id, "records": each.records} for each in about.members]
+    partitions: list[dict[str, Any]] = [
+        {
+            "topic": part.topic,
+            "partition": part.partition,
+            "start_offset": part.start_offset,
+            "next_offset": part.next_offset,
+            "end_offset": part.end_offset,
+            "acquired": part.acquired,
+            "available": part.available,
+            "delayed": part.delayed,
+            "lag": part.lag,
+        }
+        for part in about.partitions
+    ]
+    if session.out.is_json:
+        summary = {"group": group, "state": about.state.name, "lag": about.lag}
+        session.out.json({**summary, "members": members, "partitions": partitions})
+        return
+    session.out.fields([("Group", group), ("State", about.state.name), ("Lag", as_lag(about.lag))])
+    session.out.line()
+    offsets = [Column(name, as_count) for name in ("start_offset", "next_offset", "end_offset")]
+    counts = [Column(name, as_count) for name in ("acquired", "available", "delayed")]
+    session.out.rows(
+        [Column("topic"), Column("partition"), *offsets, *counts, Column("lag", as_lag)], partitions
+    )
+    if members:
+        session.out.line()
+        session.out.rows([Column("member"), Column("records", as_count)], members)
+
+
+@_VERBS.add("delete")
+def delete_queues(
+    session: CliSession,
+    groups: Annotated[
+        list[str], Argument(help="Ids of groups.", metavar="GROUP", autocompletion=complete_group)
+    ],
+    yes: Yes = False,
+) -> None:
+    """Delete share groups with all that they have decided. A group whose members hold records is
+    refused.
+    """
+    confirm(f"Delete the share groups {', '.join(groups)} under {session.store.url}?", yes=yes)
+    failures = []
+    for group, future in session.admin.delete_share_groups(groups).items():
+        try:
+            future.result()
+        except KafkaException as error:
+            failures.append(error.error.str())
+        else:
+            session.out.done(f"share group {group} was deleted")
+    if failures:
+        fail("; ".join(failures))
+
+
+@_VERBS.add("reset")
+def reset_queue(
+    session: CliSession,
+    group: Group,
+    to: Annotated[
+        str,
+        Option(
+            "--to",
+            metavar="PLACE",
+            help="beginning, end, an offset, -N before the end, an age or a time.",
+        ),
+    ],
+    topics: Annotated[
+        list[str] | None,
+        Option(
+            "--topic",
+            "-t",
+            help="Only this topic; without it all that the group reads. May be repeated.",
+            autocompletion=complete_topic,
+        ),
+    ] = None,
+    execute: Annotated[
+        bool, Option("--execute", help="Set the new offsets. Without it, only show them.")
+    ] = False,
+) -> None:
+    """Have a share group begin anew, whatever it has decided. A dry run, unless --execute is given.
+
+    Records from the new offset on are delivered again. A group whose members hold records is
+    refused.
+    """
+    from deltaq.tools.offset_resets import plan_resets  # noqa: PLC0415 - `deltaq --help` needs no clients
+    from deltaq.tools.positions import parse_place  # noqa: PLC0415 - as above
+
+    about = session.admin.describe_share_groups([group])[group].result()
+    starts = {(part.topic, part.partition): part.start_offset for part in about.partitions}
+    if not topics and not starts:
+        raise UsageError(f"share group {group!r} has read nothing: name topics by --topic")
+    place = parse_place(to, session.clock.time_ms())
+    resets = plan_resets(session.store, session.clock, starts, place, topics or ())
+    if execute and resets:
+        wanted = [TopicPartition(reset.topic, reset.partition, reset.target) for reset in resets]
+        session.admin.alter_share_group_offsets(group, wanted).result()
+    rows = [
+        {
+            "topic": reset.topic,
+            "partition": reset.partition,
+            "start_offset": reset.committed,
+            "new_offset": reset.target,
+            "lag": reset.lag,
+        }
+        for reset in resets
+    ]
+    numbers = [Column(name, as_count) for name in ("start_offset", "new_offset", "lag")]
+    session.out.rows([Column("topic"), Column("partition"), *numbers], rows)
+    if not execute:
+        session.out.note("dry run: nothing was changed; add --execute")
+
+
+COMMANDS: Mapping[str, Command] = {"queues": _VERBS}

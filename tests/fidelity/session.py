@@ -34,7 +34,8 @@ class Target:
 
     A program takes it that nothing more comes after `quiet_s` seconds without a message.
     `propagation_s` seconds after a change of topics, all requests see it, and `expiry_s` seconds
-    after the time-out of a transaction it has expired.
+    after the time-out of a transaction it has expired. A share consumer is a member of its group
+    `join_s` seconds after its first poll, and `lock_s` is the shortest lock of a record.
     """
 
     library: ModuleType
@@ -42,6 +43,8 @@ class Target:
     quiet_s: float
     propagation_s: float
     expiry_s: float
+    join_s: float
+    lock_s: float
 
     @property
     def admin(self) -> ModuleType:
@@ -56,6 +59,8 @@ def deltaq_at(root: str) -> Target:
         quiet_s=0.3,
         propagation_s=0.0,
         expiry_s=0.1,
+        join_s=0.0,
+        lock_s=1.0,
     )
 
 
@@ -67,6 +72,8 @@ def kafka_at(address: str) -> Target:
         quiet_s=1.5,
         propagation_s=1.0,
         expiry_s=12.0,
+        join_s=8.0,
+        lock_s=15.0,
     )
 
 
@@ -109,6 +116,11 @@ class ProgramRun:
         }
         return self._kept(self.kafka.Consumer(self._config(defaults | _dotted(settings))))
 
+    def share_consumer(self, group: str | None = None, **settings: Any) -> Any:
+        """A share consumer. The names of settings have `_` for `.`."""
+        conf = {"group.id": group or self.name("g")} | _dotted(settings)
+        return self._kept(self.kafka.ShareConsumer(self._config(conf)))
+
     def producer_cut_off(self, topic: str, **settings: Any) -> Any:
         """A producer none of whose messages gets through: to a broker that is not there, or with a
         store that fails.
@@ -135,7 +147,7 @@ class ProgramRun:
     def close(self) -> None:
         """Close the clients and remove the topics."""
         for client in self._clients:
-            if isinstance(client, self.kafka.Consumer):
+            if isinstance(client, self.kafka.Consumer | self.kafka.ShareConsumer):
                 attempt(client.close)
             else:
                 attempt(client.purge)

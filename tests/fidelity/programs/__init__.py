@@ -15,6 +15,7 @@ from tests.fidelity.programs import (
     positions,
     producer_page,
     producing,
+    share_page,
     topics,
     transactions,
     transactions_page,
@@ -24,7 +25,14 @@ from tests.fidelity.session import ProgramRun
 
 __all__ = ["DOCUMENTED", "PROGRAMS"]
 
-_PAGES = (producer_page, consumer_page, admin_page, values_page, transactions_page)
+_PAGES = (
+    producer_page,
+    consumer_page,
+    admin_page,
+    values_page,
+    transactions_page,
+    share_page,
+)
 _MODULES = (
     consuming,
     groups,

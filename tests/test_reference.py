@@ -50,7 +50,8 @@ the newest record of each key, and every message must have a key.
 
 CONFIG_OF_SHARE_CONSUMERS = """\
 A share consumer has `group.id`, `fetch.wait.max.ms`, the settings that all clients have, and these.
-Those of its group [are stored](#groups) with it.
+Those of its group [are stored](#groups) with it. `stats_cb` is not called, and
+`large.message.enabled` does not join pieces.
 """
 
 CONFIG_OF_GROUPS = """\

@@ -197,7 +197,7 @@ class ShareConsumer(Generic[K, V]):
                 failures += 1
                 found = []
                 self._report_outage(error)
-            self._call_back()
+            self._call_back_before(found)
             left_s = deadline - self._clock.monotonic()
             if found or left_s <= 0:
                 return Messages(found)
@@ -384,7 +384,7 @@ class ShareConsumer(Generic[K, V]):
         self._resolve(deadline)
         found = self._log.exchange(Exchange(self._owner, renewals={key: [wanted]}), deadline)
         if not found.applied.get(key):
-            raise _INVALID_STATE
+            raise _invalid_state()
 
     @alone
     def commit_sync(self, timeout: float = 60) -> Results:
@@ -465,7 +465,7 @@ class ShareConsumer(Generic[K, V]):
         self._note(
             {key: of - refused.get(key, frozenset()) for key, of in decided.offsets.items()}, None
         )
-        self._note(refused, _INVALID_STATE)
+        self._note(refused, _invalid_state())
 
     def _note(
         self, offsets: Mapping[PartitionId, frozenset[int]], error: KafkaException | None
@@ -478,6 +478,17 @@ class ShareConsumer(Generic[K, V]):
         }
         if (callback := self._callback) is not None and found:
             self._outcomes.append(lambda: callback(found, error))
+
+    def _call_back_before(self, messages: Sequence[Message[Any, Any]]) -> None:
+        """Run callbacks before messages are returned. If one raises, the application does not get
+        them, so they are released.
+        """
+        try:
+            self._call_back()
+        except BaseException:
+            for message in messages:
+                self._decide_open(message, AcknowledgeType.RELEASE)
+            raise
 
     def _call_back(self) -> None:
         while self._outcomes:
@@ -540,13 +551,12 @@ class ShareConsumer(Generic[K, V]):
         return self._clock.monotonic() + checked_timeout(timeout)
 
 
-_INVALID_STATE = KafkaException(
-    KafkaError(
-        KafkaError.INVALID_RECORD_STATE,
-        "the consumer does not hold the messages any more: their lock was over, or the group was "
-        "changed by an administrator",
+def _invalid_state() -> KafkaException:
+    reason = (
+        "the consumer does not hold the messages any more: their lock was over, or an "
+        "administrator has changed the group"
     )
-)
+    return KafkaException(KafkaError(KafkaError.INVALID_RECORD_STATE, reason))
 
 
 def _abandon(group: str, watch: Watch, maintenance: BackgroundLogMaintenance | None) -> None:
@@ -589,7 +599,7 @@ def _results_of(decided: DecidedRecords, found: Exchanged) -> Results:
     """The results of acknowledgements that were written, by partition."""
     refused = _refused(decided, found)
     counted = {key: of for key, of in decided.offsets.items() if key not in refused}
-    return _results(refused, _INVALID_STATE) | _results(counted, None)
+    return _results(refused, _invalid_state()) | _results(counted, None)
 
 
 def _by_partition(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from deltaq.message import AcknowledgeType
 from deltaq.share_groups.exchange import PartitionId
@@ -105,16 +105,18 @@ def _offset(record: tuple[int, ReturnedRecord]) -> int:
 def _ranges(records: Iterable[tuple[int, ReturnedRecord]]) -> list[Acknowledgement]:
     """The decided records, in order, with those together that follow each other and are alike."""
     found: list[Acknowledgement] = []
+    first = end = -1
+    about: ReturnedRecord | None = None
     for offset, record in records:
-        if record.type is None:
-            continue
-        this = Acknowledgement(
-            offset, offset + 1, record.deliveries, record.type, record.visible_ms
-        )
-        last = found[-1] if found else None
-        is_alike = last is not None and replace(last, first=offset, end=offset + 1) == this
-        if last is not None and is_alike and last.end == offset:
-            found[-1] = replace(last, end=offset + 1)
-        else:
-            found.append(this)
-    return found
+        if about is None or offset != end or record != about:
+            found += _acknowledgement(about, first, end)
+            first, about = offset, record
+        end = offset + 1
+    return found + _acknowledgement(about, first, end)
+
+
+def _acknowledgement(record: ReturnedRecord | None, first: int, end: int) -> list[Acknowledgement]:
+    """That of the offsets `[first, end)`, which were all decided as this record was."""
+    if record is None or record.type is None:
+        return []
+    return [Acknowledgement(first, end, record.deliveries, record.type, record.visible_ms)]

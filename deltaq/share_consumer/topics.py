@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -21,7 +21,7 @@ from deltaq.store.parallel import in_parallel_if_remote
 from deltaq.topics.follower import TopicReader, topic_reader
 from deltaq.topics.lookup import TopicLookup
 from deltaq.topics.metadata import definition_of
-from deltaq.topics.scan import FEW_ROWS, Fetched, plan_reads, read_file
+from deltaq.topics.scan import FEW_ROWS, FileRead, plan_reads, read_file
 from deltaq.topics.time_lookup import through_compactions
 
 
@@ -56,6 +56,8 @@ class SharedTopics:
         # Topics that did not exist when this consumer looked: all their records are new.
         self._were_missing: set[str] = set()
         self._turn = 0
+        # Of each partition the small file that was read last, by path, decoded.
+        self._kept: dict[PartitionId, tuple[str, list[DecodedRecords]]] = {}
 
     def follow(self, topics: Iterable[str], watch: Watch) -> None:
         """Read exactly these topics; `watch` is signalled when they change."""
@@ -65,6 +67,7 @@ class SharedTopics:
             watch.add(names.topic_log(topic))
         for topic in self._readers.keys() - wanted:
             del self._readers[topic]
+        self._kept.clear()
         self._were_missing &= wanted
 
     def log_ranges(self, log: ShareLog) -> dict[PartitionId, LogRange]:
@@ -126,42 +129,58 @@ class SharedTopics:
         self, topic: str, topic_id: str, taken: Mapping[int, Sequence[TakenRange]]
     ) -> list[ReadPartition]:
         """The records of one topic that were taken, by partition. Raises Unavailable."""
-        reader = self._readers[topic]
-        if reader.head is None or reader.head.topic_id != topic_id:
-            # It was deleted after they were taken.
-            return [_read(PartitionId(topic, topic_id, of), (), taken[of]) for of in taken]
-        definition = definition_of(reader)
-        schema = self._schema_of(topic) or definition.schema
         found = []
         for number, ranges in taken.items():
+            key = PartitionId(topic, topic_id, number)
             damage = None
-            parts: list[Fetched] = []
+            records: list[DecodedRecords] = []
             try:
                 for hull in _hulls(ranges):
-                    parts += self._parts(reader, number, hull)
+                    records += self._records(key, hull)
             except UnknownTopic:
-                parts = []  # deleted while it was read
+                records = []  # it was deleted after they were taken
             except Corrupt as error:
                 damage = error
-            records = [DecodedRecords(topic, topic_id, part, schema) for part in parts]
-            key = PartitionId(topic, topic_id, number)
             found.append(_read(key, records, ranges, damage))
         return found
 
-    def _parts(self, reader: TopicReader, partition: int, hull: tuple[int, int]) -> list[Fetched]:
-        columns = definition_of(reader).columns
+    def _records(self, key: PartitionId, hull: tuple[int, int]) -> list[DecodedRecords]:
+        """The records of these offsets, with others of the same files. Raises UnknownTopic if the
+        topic was deleted, Corrupt, Unavailable.
+        """
+        reader = self._readers[key.topic]
+        if reader.live_head.topic_id != key.topic_id:
+            raise UnknownTopic(key.topic)
 
-        def search() -> list[Fetched]:
-            reads = plan_reads(reader.index, {partition: hull})
-            found = in_parallel_if_remote(
-                self._store,
-                self._clock,
-                lambda read: read_file(self._store, read, columns, plain=True),
-                reads,
+        def search() -> list[list[DecodedRecords]]:
+            reads = plan_reads(reader.index, {key.partition: hull})
+            return in_parallel_if_remote(
+                self._store, self._clock, lambda read: self._records_of(key, reader, read), reads
             )
-            return [part for parts in found for part in parts]
 
-        return through_compactions(reader, search)
+        return [each for of_file in through_compactions(reader, search) for each in of_file]
+
+    def _records_of(
+        self, key: PartitionId, reader: TopicReader, read: FileRead
+    ) -> list[DecodedRecords]:
+        """The records of a file. A small one is read as a whole in any case, so all that it has of
+        the partition is kept for the next messages. Raises as `read_file`.
+        """
+        path, kept = self._kept.get(key, ("", []))
+        if path == read.file.path:
+            return kept
+        if read.file.segment.is_small:
+            whole = tuple(
+                (batch, batch.base_offset, batch.next_offset) for batch, *_ in read.wanted
+            )
+            read = replace(read, wanted=whole)
+        definition = definition_of(reader)
+        schema = self._schema_of(key.topic) or definition.schema
+        parts = read_file(self._store, read, definition.columns, plain=True)
+        found = [DecodedRecords(key.topic, key.topic_id, part, schema) for part in parts]
+        if read.file.segment.is_small:
+            self._kept[key] = read.file.path, found
+        return found
 
 
 def _hulls(ranges: Sequence[TakenRange]) -> Iterator[tuple[int, int]]:
@@ -184,17 +203,21 @@ def _read(
     damage: Corrupt | None = None,
 ) -> ReadPartition:
     """The messages of those records that were taken."""
-    firsts = [each.first for each in taken]
     messages: list[SharedMessage] = []
     deliveries: dict[int, int] = {}
     for records in found:
-        for row in range(records.count):
-            offset = records.offset_at(row)
-            at = bisect_right(firsts, offset) - 1
-            if at >= 0 and offset < taken[at].end:
-                deliveries[offset] = taken[at].deliveries
-                messages.append(SharedMessage.delivered(records, row, taken[at].deliveries))
+        for each in taken:
+            for row in _rows(records, each.first, each.end):
+                deliveries[records.offset_at(row)] = each.deliveries
+                messages.append(SharedMessage.delivered(records, row, each.deliveries))
     return ReadPartition(key, messages, deliveries, _without(taken, deliveries), damage)
+
+
+def _rows(records: DecodedRecords, first: int, end: int) -> range:
+    """The rows of the offsets `[first, end)`."""
+    rows = range(records.count)
+    begin = bisect_left(rows, first, key=records.offset_at)
+    return range(begin, bisect_left(rows, end, lo=begin, key=records.offset_at))
 
 
 def _without(taken: Sequence[TakenRange], offsets: Mapping[int, int]) -> list[TakenRange]:

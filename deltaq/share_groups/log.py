@@ -168,6 +168,8 @@ class ShareLog:
         self._log = DeltaLog(self._store, self._folder, clock, self._known)
         self._lock = clock.lock()
         self._watch = LockWatch()
+        # Below these offsets the records of topics are durable.
+        self._synced: dict[PartitionId, int] = {}
         # The token and the result of the last exchange, if its outcome is unknown.
         self._unresolved: tuple[str, Exchanged] | None = None
 
@@ -209,7 +211,7 @@ class ShareLog:
                 self._watch.observe(partitions.values(), now)
                 over = self._watch.over(now, settings.share_record_lock_duration_ms / 1000)
             result = exchanged(partitions, exchange, settings, over, version, now_ms)
-            sync_topics(self._store, (key.topic for key in result.taken))
+            self._sync(exchange, result)
             return [
                 DomainMetadata(_domain(key), partition.encoded())
                 for key, partition in result.changed.items()
@@ -222,6 +224,20 @@ class ShareLog:
             self._unresolved = error.token, result
             raise
         return result
+
+    def _sync(self, exchange: Exchange, result: Exchanged) -> None:
+        """Make the records durable that are taken. All that their topics had then need not be
+        synced again. Raises Unavailable.
+        """
+        new = {
+            key.topic
+            for key, ranges in result.taken.items()
+            if ranges[-1].end > self._synced.get(key, 0)
+        }
+        sync_topics(self._store, new)
+        for key, log_range in exchange.log_ranges.items():
+            if key.topic in new:
+                self._synced[key] = log_range.log_end
 
     def resolve(self, deadline: float) -> Exchanged | None:
         """The result of the last exchange, whose outcome was unknown; None if it was not and will

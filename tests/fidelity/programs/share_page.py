@@ -391,9 +391,14 @@ def share_topics_of_several_partitions(session: ProgramRun) -> Any:
     for partition in range(2):
         session.fill(topic, 2, partition)
     consumer = _implicit(session, _group(session), topic)
-    messages = _read(consumer, 4)
+    messages: list[Any] = []
+    committed: dict[str, Any] = {}
+    deadline = time.monotonic() + READ_S
+    while len(messages) < 4 and time.monotonic() < deadline:
+        messages += consumer.poll(0.5)
+        committed |= _results(consumer.commit_sync())
     places = sorted((message.partition(), message.offset()) for message in messages)
-    return {"places": places, "committed": _results(consumer.commit_sync())}
+    return {"places": places, "committed": committed}
 
 
 def share_group_named_like_a_consumer_group(session: ProgramRun) -> Any:

@@ -381,6 +381,24 @@ def test_an_exception_of_the_callback_comes_out_of_the_call(shared: ShareWorld) 
         assert consumer.poll(0).is_empty()
 
 
+def test_messages_that_a_callback_keeps_from_being_returned_come_again(
+    shared: ShareWorld,
+) -> None:
+    shared.fill(2)
+
+    def fails(*_: object) -> None:
+        raise KeyError("boom")
+
+    with shared.consumer(explicit=True, max_poll_records=1) as consumer:
+        (message,) = consumer.poll(0)
+        consumer.acknowledge(message)
+        consumer.set_acknowledgement_commit_callback(fails)
+        with pytest.raises(KeyError):
+            consumer.poll(0)
+        consumer.set_acknowledgement_commit_callback(None)
+        assert places(consumer.poll(0)) == [(1, 2)]
+
+
 # --- groups of one name ---
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from concurrent.futures import Future
 
 from deltaq.admin.call_order import ALL_GROUPS, changes_group, reads, reads_group
-from deltaq.admin.calls import TIMEOUT_S, Calls, check_partition
+from deltaq.admin.calls import TIMEOUT_S, Calls, check_list, check_partition
 from deltaq.admin.group_calls import GroupCalls
 from deltaq.admin.groups import ConsumerGroupState, check_groups
 from deltaq.admin.share_groups import (
@@ -18,7 +18,6 @@ from deltaq.admin.share_groups import (
     share_state,
 )
 from deltaq.clock import Clock
-from deltaq.consumer.calls import partition_list
 from deltaq.errors import KafkaError, KafkaException
 from deltaq.message import TopicPartition
 from deltaq.share_groups.exchange import PartitionId
@@ -106,12 +105,11 @@ class ShareGroupCalls:
         KafkaException (GROUP_ID_NOT_FOUND) for a consumer group.
         """
         (group,) = check_groups([group_id], "altered")
-        for tp in partition_list(offsets):
+        check_list(offsets, (TopicPartition,), "TopicPartition")
+        for tp in offsets:
             check_partition(tp)
             if tp.offset < 0:
                 raise ValueError(f"offset {tp.offset} of {tp.topic}[{tp.partition}] is negative")
-        if not offsets:
-            raise ValueError("offsets must name at least one partition")
         deadline = self._calls.deadline(request_timeout)
 
         def alter() -> list[TopicPartition]:

@@ -6,7 +6,7 @@ from deltaq import AdminClient, NewTopic, Producer
 from deltaq.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from tests.simulation.actors.injection import change_topic, inject_faults, result_of
 from tests.simulation.actors.maintenance import Maintainer, finish_maintenance
-from tests.simulation.actors.workers import SharedWork, Worker, drain
+from tests.simulation.actors.workers import SharedWork, WorkerActor, drain
 from tests.simulation.audit.shares import audit_share_group
 from tests.simulation.audit.topic import audit_log
 from tests.simulation.harness import ROOT, Actor, Harness
@@ -26,7 +26,7 @@ def run_sharing(harness: Harness) -> SharedWork:
     _prepare(harness)
     work = SharedWork()
     actors: list[Actor] = [
-        *(Worker(harness, f"worker-{number}", work) for number in range(scenario.workers)),
+        *(WorkerActor(harness, f"worker-{number}", work) for number in range(scenario.workers)),
         *(Maintainer(harness, f"maintainer-{number}") for number in range(scenario.maintainers)),
     ]
     threads = [clock.start_thread(harness.keep_alive(actor), actor.name) for actor in actors]

@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 
 from deltaq.clock import SYSTEM_CLOCK
-from tests.simulation.actors.workers import ACCEPT, REJECT, RELEASE, Decision, Delivered, SharedWork
+from tests.simulation.actors.workers import (
+    ACCEPT,
+    REJECT,
+    RELEASE,
+    Delivered,
+    RecordDecision,
+    SharedWork,
+)
 from tests.simulation.audit.oracle import Place
 from tests.simulation.audit.shares import ShareAudit
 from tests.simulator.disk import Disk
@@ -59,9 +66,9 @@ def test_a_sound_history_has_no_problems(steps: list[Step]) -> None:
         ([FIRST, (ACKNOWLEDGE, TWO, 12.0, state(0, [1, 2], [1, 1, 1, 0, 0]))], "by w2-x"),
         ([FIRST, RELEASED, (TAKE, TWO, 3.0, state(0, [2, 1, 1, 1, 2]))], "count is wrong"),
         ([FIRST, RELEASED, (TAKE, TWO, 3.0, state(0, [2, 1, 3, 1, 2]))], "count is wrong"),
-        ([FIRST, RELEASED, (ACKNOWLEDGE, TWO, 3.0, state(2))], "nobody held it"),
+        ([FIRST, RELEASED, (ACKNOWLEDGE, TWO, 3.0, state(2))], "no worker held it"),
         ([FIRST, (ACKNOWLEDGE, ONE, 2.0, state(2)), FIRST], "moves the start"),
-        ([FIRST, (ACKNOWLEDGE, ONE, 2.0, state(3))], "nobody held it"),
+        ([FIRST, (ACKNOWLEDGE, ONE, 2.0, state(3))], "no worker held it"),
         ([FIRST, (ACKNOWLEDGE, ONE, 2.0, state(0, [1, 1, 1, 0, 0]))], "leaves out"),
         ([(ACKNOWLEDGE, ONE, 1.0, state(0, [1, 1, 1, 0, 0]))], "it was not free"),
         ([(TAKE, TWO, 1.0, state(0, [1, 1, 1, 0, 0]))], "by w2-x"),
@@ -89,8 +96,8 @@ def compared(work: SharedWork, *steps: Step, expected: set[Place] | None = None)
     return "\n".join(made.problems)
 
 
-def decision(kind: int, at: float = 5.0) -> Decision:
-    return Decision("w1", PLACE, 1, kind, at)
+def decision(kind: int, at: float = 5.0) -> RecordDecision:
+    return RecordDecision("w1", PLACE, 1, kind, at)
 
 
 ACCEPTED: Step = (ACKNOWLEDGE, ONE, 2.0, state(1, [1, 1, 1, 0, 0]))

@@ -22,7 +22,16 @@ from tests.simulation.harness import ROOT, Harness
 from tests.simulation.scenario import TOPIC
 from tests.simulator.world import Machine
 
-__all__ = ["ACCEPT", "REJECT", "RELEASE", "Decision", "Delivered", "SharedWork", "Worker", "drain"]
+__all__ = [
+    "ACCEPT",
+    "REJECT",
+    "RELEASE",
+    "Delivered",
+    "RecordDecision",
+    "SharedWork",
+    "WorkerActor",
+    "drain",
+]
 
 ACCEPT, RELEASE, REJECT = (int(kind) for kind in AcknowledgeType)
 
@@ -43,7 +52,7 @@ class Delivered:
 
 
 @dataclass(frozen=True)
-class Decision:
+class RecordDecision:
     """What a worker has decided of a delivery: before it was sent, or after it was confirmed at the
     simulated time `at`.
     """
@@ -60,12 +69,12 @@ class SharedWork:
     """What the workers have seen, decided, and heard of their decisions."""
 
     delivered: list[Delivered] = field(default_factory=list)
-    decided: list[Decision] = field(default_factory=list)
-    confirmed: list[Decision] = field(default_factory=list)
-    refused: list[Decision] = field(default_factory=list)
+    decided: list[RecordDecision] = field(default_factory=list)
+    confirmed: list[RecordDecision] = field(default_factory=list)
+    refused: list[RecordDecision] = field(default_factory=list)
 
 
-class Worker:
+class WorkerActor:
     """One member of the group, across restarts."""
 
     def __init__(self, harness: Harness, name: str, work: SharedWork) -> None:
@@ -96,17 +105,17 @@ class Worker:
         until = machine.clock.monotonic() + seconds
         consumer = ShareConsumer(conf, store=machine.store, clock=machine.clock)
         try:
-            shift = Shift(harness, machine.name, self._work, consumer, is_explicit)
+            handling = Handling(harness, machine.name, self._work, consumer, is_explicit)
             consumer.subscribe([TOPIC])
             while not harness.faults_ended and machine.clock.monotonic() < until:
-                shift.round(harness.between(0, 1))
+                handling.round(harness.between(0, 1))
                 machine.clock.sleep(harness.between(0, 1 if harness.chance(0.9) else 8))
         finally:
             consumer.close()
 
 
 @dataclass
-class Shift:
+class Handling:
     """The work of one share consumer, and what it notes of it."""
 
     harness: Harness
@@ -118,7 +127,7 @@ class Shift:
     # In implicit mode, what the next call accepts.
     _returned: Sequence[tuple[Place, int]] = ()
     # By partition and offset: a topic that was created again has the same ones.
-    _open: dict[tuple[int, int], list[Decision]] = field(default_factory=dict)
+    _open: dict[tuple[int, int], list[RecordDecision]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.consumer.set_acknowledgement_commit_callback(self._heard)
@@ -145,7 +154,7 @@ class Shift:
     def _accept_returned(self) -> None:
         """In implicit mode the next call accepts all."""
         for place, deliveries in self._returned:
-            self._note(Decision(self.worker, place, deliveries, ACCEPT, self._now()))
+            self._note(RecordDecision(self.worker, place, deliveries, ACCEPT, self._now()))
         self._returned = ()
 
     def _decide(self, record: SharedMessage) -> None:
@@ -156,11 +165,13 @@ class Shift:
         if harness.chance(0.1):
             self.consumer.acknowledge(record, AcknowledgeType(RELEASE))  # thinks better of it
         self._note(
-            Decision(self.worker, _place(record), record.delivery_count() or 0, kind, self._now())
+            RecordDecision(
+                self.worker, _place(record), record.delivery_count() or 0, kind, self._now()
+            )
         )
         self.consumer.acknowledge(record, AcknowledgeType(kind))
 
-    def _note(self, decision: Decision) -> None:
+    def _note(self, decision: RecordDecision) -> None:
         self.work.decided.append(decision)
         place = decision.place.partition, decision.place.offset
         self._open.setdefault(place, []).append(decision)
@@ -198,7 +209,7 @@ def drain(harness: Harness, work: SharedWork) -> None:
     }
     deadline = machine.clock.monotonic() + LAST_S
     with ShareConsumer(conf, store=machine.store, clock=machine.clock) as consumer:
-        shift = Shift(harness, machine.name, work, consumer, is_explicit=True, decides=False)
+        handling = Handling(harness, machine.name, work, consumer, is_explicit=True, decides=False)
         consumer.subscribe([TOPIC])
         idle_since, rounds = machine.clock.monotonic(), 0
         # A poll may have lost what it took because its reads took longer than the lock.
@@ -206,7 +217,7 @@ def drain(harness: Harness, work: SharedWork) -> None:
             rounds < 5 or machine.clock.monotonic() - idle_since < 2 * harness.scenario.lock_s + 2
         ):
             rounds += 1
-            if shift.round(1.0):
+            if handling.round(1.0):
                 idle_since, rounds = machine.clock.monotonic(), 0
             consumer.commit_sync()
             if machine.clock.monotonic() > deadline:

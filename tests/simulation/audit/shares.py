@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from deltaq import names
-from tests.simulation.actors.workers import ACCEPT, REJECT, RELEASE, Decision, SharedWork
+from tests.simulation.actors.workers import ACCEPT, REJECT, RELEASE, RecordDecision, SharedWork
 from tests.simulation.audit.oracle import Place, logged_actions
 from tests.simulator.disk import Disk
 
@@ -24,7 +24,7 @@ AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVED = 0, 1, 2, 4
 
 
 @dataclass(frozen=True)
-class Fate:
+class LoggedRecord:
     """What the log says of a record. `finished` is below the start, where it does not say how."""
 
     state: int | str
@@ -33,8 +33,8 @@ class Fate:
     since: int = -1
 
 
-FINISHED = Fate("finished")
-NEW = Fate("new")
+FINISHED = LoggedRecord("finished")
+NEW = LoggedRecord("new")
 
 Taken = tuple[Place, int]
 """A record, and the number of its delivery."""
@@ -57,7 +57,7 @@ class ShareAudit:
     problems: list[str] = field(default_factory=list)
     happened: Counter[str] = field(default_factory=Counter)
     starts: dict[tuple[str, int], int] = field(default_factory=dict)
-    fates: dict[tuple[str, int], dict[int, Fate]] = field(default_factory=dict)
+    records: dict[tuple[str, int], dict[int, LoggedRecord]] = field(default_factory=dict)
     landed: list[float] = field(default_factory=list)
     taken: dict[Taken, tuple[str, float]] = field(default_factory=dict)
     ended: dict[Taken, tuple[float, str]] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class ShareAudit:
                     key = _partition(domain["domain"])
                     if domain["removed"]:
                         self.happened["a partition of a share group was forgotten"] += 1
-                        self.fates.pop(key, None)
+                        self.records.pop(key, None)
                     else:
                         self.take(version, operation, by, key, json.loads(domain["configuration"]))
 
@@ -85,7 +85,7 @@ class ShareAudit:
         self, version: int, operation: str, by: str, key: tuple[str, int], body: dict[str, Any]
     ) -> None:
         """Check what an entry makes of a partition."""
-        before, after = self.fates.get(key, {}), dict(_fates(body))
+        before, after = self.records.get(key, {}), dict(_logged_records(body))
         start = self.starts.get(key, body["start"])
         if body["start"] < start:
             self._wrong(version, f"moves the start of {key} back from {start}")
@@ -97,10 +97,16 @@ class ShareAudit:
             now = after.get(offset, FINISHED)
             if was != now:
                 self._change(version, operation, by, Place(*key, offset), was, now)
-        self.fates[key] = after
+        self.records[key] = after
 
     def _change(
-        self, version: int, operation: str, by: str, place: Place, was: Fate, now: Fate
+        self,
+        version: int,
+        operation: str,
+        by: str,
+        place: Place,
+        was: LoggedRecord,
+        now: LoggedRecord,
     ) -> None:
         """Check what an entry does to one record."""
         what = f"makes {was} of {place} {now}"
@@ -114,12 +120,12 @@ class ShareAudit:
         if now.state == ACQUIRED:
             self._check_taken(version, operation, by, place, was, now, what, is_free=is_free)
         elif is_free and now.state != AVAILABLE and was.state != ACQUIRED:
-            self._wrong(version, f"{what}: nobody held it")
+            self._wrong(version, f"{what}: no worker held it")
         elif was.state == "new":
             self._wrong(version, f"{what}: it was never taken")
 
     def _is_given_up(
-        self, version: int, by: str, place: Place, was: Fate, now: Fate, what: str
+        self, version: int, by: str, place: Place, was: LoggedRecord, now: LoggedRecord, what: str
     ) -> bool:
         """Whether a record that was held is free: its worker has written the entry, or its lock was
         over.
@@ -147,8 +153,8 @@ class ShareAudit:
         operation: str,
         by: str,
         place: Place,
-        was: Fate,
-        now: Fate,
+        was: LoggedRecord,
+        now: LoggedRecord,
         what: str,
         *,
         is_free: bool,
@@ -188,9 +194,9 @@ class ShareAudit:
         for place in sorted(expected, key=repr):
             if place.offset >= self.starts.get((place.topic_id, place.partition), 0):
                 self.problems.append(f"{place} was not finished at the end")
-        for (topic_id, partition), fates in self.fates.items():
-            if topic_id == alive and fates:
-                self.problems.append(f"partition {partition} has unfinished records: {fates}")
+        for (topic_id, partition), records in self.records.items():
+            if topic_id == alive and records:
+                self.problems.append(f"partition {partition} has unfinished records: {records}")
 
     def _compare_deliveries(self, work: SharedWork) -> None:
         seen: set[Taken] = set()
@@ -205,7 +211,7 @@ class ShareAudit:
                 self.problems.append(f"{each} came twice")
             seen.add(key)
 
-    def _compare_confirmed(self, each: Decision) -> None:
+    def _compare_confirmed(self, each: RecordDecision) -> None:
         """A confirmed decision is final."""
         at, ends = self.ended.get((each.place, each.deliveries), (float("inf"), "not ended"))
         wanted = "finished" if each.kind in (ACCEPT, REJECT) else "released"
@@ -222,16 +228,16 @@ def _partition(domain: str) -> tuple[str, int]:
     return topic_id, int(number)
 
 
-def _fates(body: dict[str, Any]) -> Iterator[tuple[int, Fate]]:
+def _logged_records(body: dict[str, Any]) -> Iterator[tuple[int, LoggedRecord]]:
     """What a partition's state says, by offset."""
     at = body["start"]
     for length, state, *numbers in body["spans"]:
         if state == ACQUIRED:
-            fate = Fate(state, numbers[0], body["owners"][numbers[1]], numbers[2])
+            record = LoggedRecord(state, numbers[0], body["owners"][numbers[1]], numbers[2])
         else:
-            fate = Fate(state, *numbers[:1])
+            record = LoggedRecord(state, *numbers[:1])
         for offset in range(at, at + length):
-            yield offset, fate
+            yield offset, record
         at += length
 
 

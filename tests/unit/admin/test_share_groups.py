@@ -102,7 +102,7 @@ def test_a_deleted_group_leaves_its_name_and_its_settings(shared: ShareWorld) ->
     assert shared.log().settings() == {"share.auto.offset.reset": "earliest"}
 
 
-def test_a_group_begins_anew_where_it_is_told(shared: ShareWorld) -> None:
+def test_a_group_begins_anew_at_the_given_offsets(shared: ShareWorld) -> None:
     shared.fill(6)
     with shared.consumer() as consumer, shared.admin() as admin:
         consumer.poll(0)

@@ -248,8 +248,10 @@ class ShareLog:
         token, result = self._unresolved
         txn_id = self._clock.unique_id()
 
-        def write(_: TableState) -> Draft:
-            return Draft(self._info(txn_id, self._clock.time_ms(), _FENCE, {}), [])
+        def write(state: TableState) -> Draft:
+            now = self._clock.time_ms()
+            table = table_actions(state, self.group, now)  # the exchange may have been the first
+            return Draft(self._info(txn_id, now, _FENCE, {}), table)
 
         with self._lock, self._known.turn:
             entry = resolve_commit(self._log, token, write, deadline)

@@ -9,7 +9,15 @@ from typing import Any
 
 import pytest
 
-from deltaq import Consumer, Fenced, Incompatible, KafkaError, KafkaException, TopicPartition
+from deltaq import (
+    Consumer,
+    Fenced,
+    Incompatible,
+    KafkaError,
+    KafkaException,
+    OutcomeUnknown,
+    TopicPartition,
+)
 from deltaq.admin import NewTopic
 from deltaq.delta.actions import CommitInfo, DomainMetadata
 from deltaq.delta.entries import LogEntries
@@ -26,7 +34,7 @@ from deltaq.share_groups.exchange import Exchange, LogRange, PartitionId
 from deltaq.share_groups.log import PARTITION_PREFIX, ShareLog
 from deltaq.share_groups.state import Acknowledgement, RecordLock, SharePartition
 from deltaq.store import MemoryStore
-from deltaq.testing import ManualClock
+from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
 from tests.doubles.groups import FOREVER, join
 from tests.doubles.sharing import ShareWorld
 
@@ -121,6 +129,22 @@ def test_giving_back_frees_all_that_one_worker_holds(workers: Workers) -> None:
     one.exchange(Exchange("one", gives_back=True), FOREVER)
     assert [*one.read().partitions()[KEY].locks()] == [RecordLock("two", 1)]
     assert [(each.first, each.end) for each in workers.take(one, "one", 4)] == [(0, 2)]
+
+
+def test_the_first_exchange_may_be_lost(workers: Workers) -> None:
+    failing = FaultyStore(workers.store, clock=workers.clock)
+    log = ShareLog(failing, "g", workers.clock)
+    log.read()
+    failing.add(
+        Rule("create", "groups/*", Fault.error_before(), times=None),
+        Rule("get", "groups/*", Fault.error_before(), nth=2, times=None),
+    )
+    with pytest.raises(OutcomeUnknown):
+        log.exchange(Exchange("one", {}, {KEY: LogRange(0, 3, 0)}, 9), workers.clock.monotonic())
+    failing.clear()
+    assert log.resolve(FOREVER) is None
+    assert any("protocol" in action for action in entry(workers.store, 0))
+    assert len(workers.take(workers.log(), "one", 3)) == 1
 
 
 # --- which group a name is ---

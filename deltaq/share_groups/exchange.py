@@ -56,9 +56,9 @@ class Exchange:
     gives_back: bool = False
 
     @property
-    def partitions(self) -> frozenset[PartitionId]:
-        """The partitions that it names."""
-        return frozenset((*self.acknowledgements, *self.log_ranges, *self.renewals))
+    def partitions(self) -> list[PartitionId]:
+        """The partitions that it names, in the order in which the entry has them."""
+        return sorted({*self.acknowledgements, *self.log_ranges, *self.renewals})
 
 
 @dataclass(frozen=True, slots=True)

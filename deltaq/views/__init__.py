@@ -13,8 +13,9 @@ Modules:
 * `delta_tables`: Delta tables that other programs write; deltalake is known only here
 * `functions`, `operators`: Python functions that the SQL calls; SQL that is written by methods
 * `tick_clock`: the one time of a tick, which views read
-* `rules`, `planning`, `planning_time`, `incremental`: how rows change with what they are made from;
-  the SQL of a view as rules, and the time in it; such a view at work
+* `rules`, `planning`, `planning_parts`, `planning_sums`, `planning_time`, `incremental`: how rows
+  change with what they are made from; the SQL of a view as rules, its parts, its aggregates, and
+  the time in it; such a view at work
 * `state`, `runs`: the rows that rules find by key: new ones in a table, old ones in sorted files
 * `checkpoints`: such state in the root, from which a new runner goes on
 * `modes`, `explaining`: when a view is evaluated by rules, and why not

@@ -10,7 +10,7 @@ A checkpoint saves time only: without one that can be used, a runner makes the s
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +33,8 @@ CHECKPOINT_S = 60.0
 """Seconds between two checkpoints."""
 
 _FORMAT = 1
+
+_ARROW = ".arrow"
 
 _LIST_BYTES_MAX = 16 * 1024 * 1024
 """A larger object names no checkpoint. A table of state takes some 100 bytes in it, and each of its
@@ -96,14 +98,65 @@ def checkpoint_of(value: bytes) -> StateCheckpoint:
     return StateCheckpoint(int(body["tick"]), views)
 
 
+@dataclass(eq=False)
+class CheckpointList:
+    """The object of a group that names all others of its last checkpoint, for one runner, in a
+    folder below the topic of the ticks. Not thread-safe.
+    """
+
+    _store: Store
+    _clock: Clock
+    _group: str
+    inner: str = ""
+
+    def __post_init__(self) -> None:
+        state = names.view_state_folder(names.topic_folder(ticks_topic(self._group)))
+        self.folder = f"{state}{self.inner}"
+        self._key = f"{self.folder}checkpoint.json"
+
+    def put(self, checkpoint: StateCheckpoint) -> None:
+        """Name these objects, which are all there. Raises Unavailable."""
+        with raising_unavailable():
+            self._store.put(self._key, checkpoint.value())
+
+    def remove_others(self, checkpoint: StateCheckpoint, is_kept: Callable[[str], bool]) -> None:
+        """Remove objects that the checkpoint does not name: those in the folder that are not to be
+        kept. A runner that another one has replaced removes nothing: they may be those of the
+        other. Raises Corrupt, Incompatible, Unavailable.
+        """
+        last = last_tick(self._store, self._group, self._clock)
+        if last is None or last.number != checkpoint.tick:
+            return
+        with raising_unavailable():
+            for entry in self._store.list(self.folder):
+                if entry.key != self._key and not is_kept(entry.key.removeprefix(self.folder)):
+                    self._store.delete(entry.key)
+
+    def last(self, tick: Tick) -> tuple[Tick, StateCheckpoint] | None:
+        """The last checkpoint, and the tick that it is of, if a runner can go on from it to `tick`.
+        Raises Corrupt, Incompatible, Unavailable.
+        """
+        with raising_unavailable():
+            try:
+                found = checkpoint_of(self._store.get(self._key, _LIST_BYTES_MAX))
+            except ObjectMissing:
+                return None
+            except (ObjectTooLarge, ValueError, KeyError, TypeError, AttributeError) as error:
+                _log.warning("the checkpoint of %r is not used: %s", self._group, error)
+                return None
+        if found.tick > tick.number:
+            return None
+        at = tick_at(self._store, self._group, self._clock, found.tick)
+        return None if at is None or at.program != tick.program else (at, found)
+
+
 class Checkpoints:
-    """The checkpoints of a group, for one runner. Not thread-safe."""
+    """The checkpoints of a group whose views are in DuckDB, for one runner. Not thread-safe."""
 
     def __init__(self, store: Store, clock: Clock, group: str) -> None:
         self._store = store
         self._clock = clock
-        self._group = group
-        self._folder = names.view_state_folder(names.topic_folder(ticks_topic(group)))
+        self._list = CheckpointList(store, clock, group)
         self._runs: frozenset[str] = frozenset()  # those that are stored
         self._tick = 0
         self._written_at = clock.monotonic()
@@ -121,10 +174,11 @@ class Checkpoints:
             return
         with raising_unavailable():
             stored = {name: self._stored(view) for name, view in views.items()}
-            checkpoint = StateCheckpoint(tick.number, stored)
-            self._store.put(self._list_key, checkpoint.value())
-            self._tick, self._runs = tick.number, checkpoint.runs
-            self._remove_others(checkpoint)
+        checkpoint = StateCheckpoint(tick.number, stored)
+        self._list.put(checkpoint)
+        self._tick, self._runs = tick.number, checkpoint.runs
+        kept = {f"{name}{_ARROW}" for name in checkpoint.objects}
+        self._list.remove_others(checkpoint, lambda name: name in kept or "/" in name)
 
     def _stored(self, view: SavedView) -> StoredView:
         tables = {
@@ -154,39 +208,15 @@ class Checkpoints:
         self._store.put(self._key(name), memoryview(sink.getvalue()))
         return name
 
-    def _remove_others(self, checkpoint: StateCheckpoint) -> None:
-        """Remove objects that the checkpoint does not name. A runner that another one has replaced
-        removes nothing: they may be those of the other.
-        """
-        last = last_tick(self._store, self._group, self._clock)
-        if last is None or last.number != checkpoint.tick:
-            return
-        kept = {self._list_key, *map(self._key, checkpoint.objects)}
-        for entry in self._store.list(self._folder):
-            if entry.key not in kept:
-                self._store.delete(entry.key)
-
     # --- reading ---
 
     def last(self, tick: Tick) -> tuple[Tick, StateCheckpoint] | None:
-        """The last checkpoint, and the tick that it is of, if a runner can go on from it to `tick`.
-        Raises Corrupt, Incompatible, Unavailable.
-        """
-        with raising_unavailable():
-            try:
-                found = checkpoint_of(self._store.get(self._list_key, _LIST_BYTES_MAX))
-            except ObjectMissing:
-                return None
-            except (ObjectTooLarge, ValueError, KeyError, TypeError, AttributeError) as error:
-                _log.warning("the checkpoint of %r is not used: %s", self._group, error)
-                return None
-        if found.tick > tick.number:
-            return None
-        at = tick_at(self._store, self._group, self._clock, found.tick)
-        if at is None or at.program != tick.program:
-            return None
-        self._tick, self._runs = found.tick, found.runs
-        return at, found
+        """See `CheckpointList.last`."""
+        found = self._list.last(tick)
+        if found is not None:
+            _, checkpoint = found
+            self._tick, self._runs = checkpoint.tick, checkpoint.runs
+        return found
 
     def rows(self, name: str) -> pa.Table | None:
         """The rows of an object; None for "". Raises RowsMissing, Unavailable."""
@@ -198,9 +228,5 @@ class Checkpoints:
             except (ObjectMissing, pa.ArrowInvalid) as error:
                 raise RowsMissing(str(error)) from error
 
-    @property
-    def _list_key(self) -> str:
-        return f"{self._folder}checkpoint.json"
-
     def _key(self, name: str) -> str:
-        return f"{self._folder}{name}.arrow"
+        return f"{self._list.folder}{name}{_ARROW}"

@@ -28,7 +28,16 @@ from deltaq.tools.duckdb_tables import (
     sources,
 )
 from deltaq.views.functions import Failures, named_failure, register
-from deltaq.views.incremental import NOW, Read, RuledViews, SavedView, StoredView, change, now
+from deltaq.views.incremental import (
+    NOW,
+    Read,
+    RuledView,
+    RuledViews,
+    SavedView,
+    StoredView,
+    change,
+    now,
+)
 from deltaq.views.modes import Mode, ViewMode
 from deltaq.views.program import EXTRA, KEY, TICK, WEIGHT, View, ViewProgram
 from deltaq.views.rules import NoRule
@@ -95,6 +104,33 @@ class StateLimits:
             connection.execute("set temp_directory = $1", [str(self.folder)])
 
 
+@dataclass(frozen=True, slots=True)
+class EngineParts:
+    """What an engine works with: a connection, a folder for state, and what functions raise."""
+
+    connection: Connection
+    runs: RunFolder
+    clock: Clock
+    failures: Failures
+
+
+@contextmanager
+def engine_parts(
+    program: ViewProgram, limits: StateLimits | None, clock: Clock
+) -> Iterator[EngineParts]:
+    """Those of a new engine for a program. Raises InvalidConfig without DuckDB, and for limits that
+    it refuses.
+    """
+    limits = limits or StateLimits()
+    # With one thread sums of floats have one order, and small ticks are quicker.
+    with connected(EXTRA, threads=1) as connection, RunFolder(clock, limits.folder) as runs:
+        limits.set(connection)
+        # Times without a zone are those of UTC.
+        connection.execute("set TimeZone = 'UTC'")
+        connection.execute(f"create schema {NOW}; create schema {_BEFORE}; set schema = '{NOW}'")
+        yield EngineParts(connection, runs, clock, register(connection, program.functions))
+
+
 @contextmanager
 def engine(
     program: ViewProgram,
@@ -105,20 +141,10 @@ def engine(
     clock: Clock = SYSTEM_CLOCK,
 ) -> Iterator[ViewEngine]:
     """An engine for a program, with empty inputs. `modes` are those of the views, `full` without.
-    `keeps_inputs`: records will be removed from inputs. Raises InvalidConfig without DuckDB, and
-    for limits that it refuses.
+    `keeps_inputs`: records will be removed from inputs. Raises as `engine_parts`.
     """
-    limits = limits or StateLimits()
-    # With one thread sums of floats have one order, and small ticks are quicker.
-    with connected(EXTRA, threads=1) as connection, RunFolder(clock, limits.folder) as runs:
-        limits.set(connection)
-        # Times without a zone are those of UTC.
-        connection.execute("set TimeZone = 'UTC'")
-        connection.execute(f"create schema {NOW}; create schema {_BEFORE}; set schema = '{NOW}'")
-        failures = register(connection, program.functions)
-        yield ViewEngine(
-            connection, program, modes or {}, runs, clock, failures, keeps_inputs=keeps_inputs
-        )
+    with engine_parts(program, limits, clock) as parts:
+        yield ViewEngine(parts, program, modes or {}, keeps_inputs=keeps_inputs)
 
 
 class ViewEngine:
@@ -131,25 +157,22 @@ class ViewEngine:
 
     def __init__(
         self,
-        connection: Connection,
+        parts: EngineParts,
         program: ViewProgram,
         modes: Mapping[str, Mode],
-        runs: RunFolder,
-        clock: Clock,
-        failures: Failures,
         *,
         keeps_inputs: bool,
     ) -> None:
-        self._connection = connection
-        self._failures = failures
+        self._connection = connection = parts.connection
+        self._failures = parts.failures
         self._program = program
-        self._clock = clock
+        self._clock = parts.clock
         self.modes = {view.name: ViewMode(modes.get(view.name, "full")) for view in program.views}
         self._types: dict[str, dict[str, str]] = {}
         self._stored: dict[str, dict[str, str]] = {}
         self._keyed: set[str] = set()
         self._always = set(program.inputs) if keeps_inputs else set[str]()
-        self._rules = RuledViews(connection, program, self._types, self._keyed, runs)
+        self._rules = RuledViews(connection, program, self._types, self._keyed, parts.runs)
         self._spent = dict.fromkeys(self.modes, 0.0)
         self._time_s: int | None = None
         if program.reads_clock:
@@ -190,13 +213,9 @@ class ViewEngine:
         """Put records in the place of those with the same keys."""
         create(self._connection, "_added", columns, batches, kind="temp table")
         own = ", ".join(map(quoted, self._types[name]))
-        values = [column for column in columns.names if not column.startswith("_")]
-        is_there = " or ".join(f"{quoted(column)} is not null" for column in values)
-        if DELETED in columns.names:
-            is_there = f"not {DELETED}"
         newest = (
             f"select {own} from (select * from temp._added qualify row_number() over (partition by "
-            f"_key order by _offset desc) = 1) where {is_there}"
+            f"_key order by _offset desc) = 1) where {is_there(columns)}"
         )
         if self._rules.is_hidden(name):
             self._rules.replace_newest(name, "temp._added", newest)
@@ -261,7 +280,7 @@ class ViewEngine:
             }
             self._check_columns(view)
         if self._rules.is_tracked(view.name):
-            own = _casts(self._types[view.name])
+            own = casts(self._types[view.name])
             self._rules.replace(view.name, f"select {own}, _w from ({self._compared(view)})")
 
     def _check_columns(self, view: View) -> None:
@@ -276,8 +295,8 @@ class ViewEngine:
 
     def columns(self, view: str) -> pa.Schema:
         """The columns of a view in its topic, without `tick` and `weight`. After `evaluate`."""
-        casts = _casts(self._stored[view])
-        return self._table(f"select {casts} from {now(view)} limit 0").schema
+        own = casts(self._stored[view])
+        return self._table(f"select {own} from {now(view)} limit 0").schema
 
     def restore(self, view: str, rows: pa.Table) -> None:
         """Take these rows for what a view had at the last tick. After the first `evaluate`.
@@ -290,20 +309,25 @@ class ViewEngine:
         names = ", ".join(own if name in there else f"null as {own}" for name, own in columns)
         with registered(self._connection, rows) as source:
             self._connection.execute(
-                f"create or replace table {_before(view)} as "
-                f"select {_casts(self._stored[view])} from (select {names} from {source})"
+                f"create or replace table {before(view)} as "
+                f"select {casts(self._stored[view])} from (select {names} from {source})"
             )
 
     def changes(self, view: View) -> ViewChanges:
         """What has changed in a view since the last tick. Raises InvalidValue if its key does not
         tell its rows apart.
         """
-        key = ""
         with self._about(view):
             if view.key is not None:
                 self._check_key(view)
-                key = f", json_array({', '.join(map(quoted, view.key))})::varchar::blob as {KEY}"
-            rows = self._table(f"select *{key} from ({self._changed(view)})")
+            return self._changes_in(view, self._changed(view))
+
+    def _changes_in(self, view: View, query: str) -> ViewChanges:
+        """The changes that a query has, with weights in `_w`."""
+        key = ""
+        if view.key is not None:
+            key = f", encode(json_array({', '.join(map(quoted, view.key))})::varchar) as {KEY}"
+        rows = self._table(f"select *{key} from ({query})")
         weights = rows.column("_w")
         rows = rows.drop_columns("_w")
         if view.key is None:
@@ -314,18 +338,18 @@ class ViewEngine:
         """The changes of a view in the types of its topic, one row for each distinct one."""
         if self._rules.get(view.name) is None and not self._rules.is_tracked(view.name):
             return self._compared(view)
-        casts = _casts(self._stored[view.name])
-        query = f"select {casts}, sum(_w)::bigint as _w from {change(view.name)}"
+        own = casts(self._stored[view.name])
+        query = f"select {own}, sum(_w)::bigint as _w from {change(view.name)}"
         return f"{query} group by all having sum(_w) <> 0"
 
     def _compared(self, view: View) -> str:
         """The changes of a view in full, in the types of its topic, one row for each distinct
         one.
         """
-        casts = _casts(self._stored[view.name])
+        own = casts(self._stored[view.name])
         both = (
-            f"select {casts}, 1 as _w from {now(view.name)} "
-            f"union all select *, -1 from {_before(view.name)}"
+            f"select {own}, 1 as _w from {now(view.name)} "
+            f"union all select *, -1 from {before(view.name)}"
         )
         head = "select * exclude (_w), sum(_w)::bigint as _w"
         return f"{head} from ({both}) group by all having sum(_w) <> 0"
@@ -337,23 +361,10 @@ class ViewEngine:
             return self._table(f"{each} where _w > 0"), self._table(f"{each} where _w < 0")
 
     def _check_key(self, view: View) -> None:
-        names = ", ".join(map(quoted, view.key or ()))
-        ruled = self._rules.get(view.name)
-        if ruled is None:
-            group = f"group by {names} having count(*) > 1" if names else "having count(*) > 1"
-            rows = f"from {now(view.name)} {group}"
-        elif ruled.guard is not None:
-            rows = f"from ({ruled.guard.delta}) where _w > 0 and _n > 1"
-        else:
-            return
-        twice = self._table(f"select {names or 'count(*)'} {rows} limit 1")
-        if twice.num_rows:
-            shown = dict(zip(view.key or (), twice.to_pylist()[0].values(), strict=False))
-            raise InvalidValue(
-                f"view {view.name!r} has two rows with this key, {shown}: give it another key, or "
-                "none",
-                field=view.name,
-            )
+        query = of_same_key(view, self._rules.get(view.name))
+        twice = None if query is None else self._table(query)
+        if twice is not None and twice.num_rows:
+            raise same_key(view, twice.to_pylist()[0].values())
 
     def rules(self, view: str) -> tuple[tuple[str, str], ...]:
         """The rules that keep a view, each with what it is about; none if it is made in full."""
@@ -421,8 +432,8 @@ class ViewEngine:
 
     def _keep(self, view: View) -> None:
         self._connection.execute(
-            f"create or replace table {_before(view.name)} as "
-            f"select {_casts(self._stored[view.name])} from {now(view.name)}"
+            f"create or replace table {before(view.name)} as "
+            f"select {casts(self._stored[view.name])} from {now(view.name)}"
         )
 
     @contextmanager
@@ -475,7 +486,7 @@ class ViewEngine:
             _log.info("view %r is evaluated in full: %s", view.name, mode.refused)
             return
         mode.by_rules = True
-        self._connection.execute(f"drop table {_before(view.name)}")
+        self._connection.execute(f"drop table {before(view.name)}")
 
     def _end_rules(self, view: View) -> None:
         self._rules.end(view)
@@ -498,11 +509,40 @@ class ViewEngine:
         return fetched(self._connection, sql)
 
 
-def _before(view: str) -> str:
+def is_there(columns: pa.Schema) -> str:
+    """The condition that a record of a keyed input is no tombstone."""
+    if DELETED in columns.names:
+        return f"not {DELETED}"
+    values = [column for column in columns.names if not column.startswith("_")]
+    return " or ".join(f"{quoted(column)} is not null" for column in values)
+
+
+def of_same_key(view: View, ruled: RuledView | None) -> str | None:
+    """The query for a key that two rows of a view have; None if its rules make that impossible."""
+    names = ", ".join(map(quoted, view.key or ()))
+    if ruled is None:
+        group = f"group by {names} having count(*) > 1" if names else "having count(*) > 1"
+        rows = f"from {now(view.name)} {group}"
+    elif ruled.guard is not None:
+        rows = f"from ({ruled.guard.delta}) where _w > 0 and _n > 1"
+    else:
+        return None
+    return f"select {names or 'count(*)'} {rows} limit 1"
+
+
+def same_key(view: View, values: Iterable[object]) -> InvalidValue:
+    """The error for a view with two rows whose key has these values."""
+    shown = dict(zip(view.key or (), values, strict=False))
+    reason = f"has two rows with this key, {shown}: give it another key, or none"
+    return InvalidValue(f"view {view.name!r} {reason}", field=view.name)
+
+
+def before(view: str) -> str:
+    """The table with what a view in full had at the last tick."""
     return f"{_BEFORE}.{quoted(view)}"
 
 
-def _casts(types: Mapping[str, str]) -> str:
+def casts(types: Mapping[str, str]) -> str:
     """All columns, cast to these types."""
     named = ((quoted(name), kind) for name, kind in types.items())
     return ", ".join(f"cast({name} as {kind}) as {name}" for name, kind in named)

@@ -24,6 +24,7 @@ from deltaq.views.declared import (
     declared_table,
 )
 from deltaq.views.engine import StateLimits
+from deltaq.views.evaluation import DuckdbEvaluator, MakeEvaluator
 from deltaq.views.explaining import ViewRules, explained
 from deltaq.views.following import ViewChange, followed
 from deltaq.views.functions import ViewFunction, view_function
@@ -237,12 +238,30 @@ class Views:
         lacks records, Corrupt, Incompatible; with `until="now"` also
         Unavailable.
         """
-        if every <= 0:
-            raise InvalidConfig(f"every must be more than 0 seconds, not {every}", key="every")
         folder = None if state_dir is None else Path(state_dir)
         if folder is not None and not folder.is_dir():
             raise InvalidConfig(f"state_dir is no folder: {folder}", key="state_dir")
         limits = StateLimits(memory, folder)
+        return self.run_with(
+            lambda program, modes, store, clock: DuckdbEvaluator(
+                program, modes, store, clock, keeps_inputs=retract_on_retention, limits=limits
+            ),
+            every=every,
+            until=until,
+            retract_on_retention=retract_on_retention,
+        )
+
+    def run_with(
+        self,
+        evaluator: MakeEvaluator[Any],
+        *,
+        every: float,
+        until: Literal["now"] | None,
+        retract_on_retention: bool,
+    ) -> Tick | None:
+        """`run` with another evaluator than DuckDB in this process, a new one for each runner."""
+        if every <= 0:
+            raise InvalidConfig(f"every must be more than 0 seconds, not {every}", key="every")
         program, queries = self.program, tuple(self._queries.values())
 
         def runner() -> GroupRunner:
@@ -253,8 +272,8 @@ class Views:
                 self._clock,
                 modes=self._modes,
                 moves_with_retention=retract_on_retention,
-                limits=limits,
                 progress=self._progress,
+                evaluator=evaluator(program, self._modes, self._store, self._clock),
             )
 
         if until == "now":

@@ -65,7 +65,8 @@ class RuledView:
     keys with their number of rows in `_n`, if the SQL does not imply that each key has one.
 
     A tick is `evaluate`, which does not change the state, and may be repeated with more changes;
-    then `accept`. `states` are its tables of state by name.
+    then `accept`. `states` are its tables of state by name; `all_rows` is the one with all rows of
+    the view, "" without.
     """
 
     connection: Connection
@@ -74,6 +75,7 @@ class RuledView:
     rows: Zset
     guard: Zset | None
     states: dict[str, StateRows] = field(default_factory=dict)
+    all_rows: str = ""
     _filled: set[str] = field(default_factory=set)
 
     def build(self) -> None:
@@ -93,7 +95,7 @@ class RuledView:
 
     def keep_all(self, rows: Zset) -> str:
         """Make a table of state with all rows of the view; its name."""
-        name = self.plan.state(rows)
+        self.all_rows = name = self.plan.state(rows)
         if name not in self.states:
             self._build(self.plan.states[-1])
         return name
@@ -341,7 +343,7 @@ class RuledViews:
 
     def _show(self, name: str, ruled: RuledView) -> None:
         """Keep all rows of a ruled view: those of its table, and what the rules change."""
-        rows = self._relation(name).rows
+        rows = self.relation(name).rows
         state = ruled.keep_all(Zset(rows.columns, rows.delta, rows.batch, ruled.rows.reads))
         columns = ", ".join(map(quoted, rows.columns))
         merged = (
@@ -364,7 +366,7 @@ class RuledViews:
             self._hidden.add(name)
 
     def _newest_rows(self, name: str) -> StateRows:
-        rows = self._relation(name).rows
+        rows = self.relation(name).rows
         plan = RulePlan(f"_{len(self._newest)}")  # no view has such a name
         plan.state(rows, ("_key",))
         found = StateRows(self._connection, plan.states[0], self._folder)
@@ -387,7 +389,7 @@ class RuledViews:
             raise NoRule(f"rules need the extra [{EXTRA}]: pip install 'deltaq[{EXTRA}]'") from None
         for signature in (function.signature for function in self._program.functions):
             refuse_known(signature.name, len(signature.parameters), view.sql)
-        relations = {name.lower(): self._relation(name) for name in self._types}
+        relations = {name.lower(): self.relation(name) for name in self._types}
         types = self._types[view.name]
         try:
             plan, rows = plan_of(view.name, view.sql, types, relations, self._described)
@@ -399,7 +401,8 @@ class RuledViews:
             guard = plan.aggregate(rows.mapped(keys), view.key, {}, "rows of each key")
         return RuledView(self._connection, self._folder, plan, rows, guard)
 
-    def _relation(self, name: str) -> Relation:
+    def relation(self, name: str) -> Relation:
+        """An input or a view, as rules name it."""
         columns = ", ".join(map(quoted, self._types[name]))
         delta = f"select {columns}, _w from {change(name)}"
         batch = f"select {columns}, 1::bigint as _w from {now(name)}"

@@ -21,7 +21,7 @@ from deltaq.transactions.cut import cut
 from deltaq.views.declared import DeclaredInput
 from deltaq.views.decoding import decoded_rows
 from deltaq.views.delta_tables import DeltaSource, DeltaVersion
-from deltaq.views.engine import ViewEngine
+from deltaq.views.evaluation import InputTables
 from deltaq.views.program import ViewProgram
 from deltaq.views.registry_inputs import RegistryColumns
 from deltaq.views.tick_clock import CLOCK
@@ -144,36 +144,36 @@ class Inputs:
             schema = declared.schema or self.registry.schema(declared)
         return InputForm(schema, "compact" in topic.settings.cleanup_policy)
 
-    def create(self, engine: ViewEngine, forms: Mapping[str, InputForm]) -> None:
+    def create(self, engine: InputTables, forms: Mapping[str, InputForm]) -> None:
         """Create the inputs without rows. Raises Corrupt, Unavailable."""
         for name, source in self.tables.items():
-            _create_table(engine, name, forms[source.name])
+            columns = forms[source.name].schema
+            engine.create_input(name, columns, is_keyed=False, is_replaced=True)
         for name, topic in self.topics.items():
             columns, _ = self._rows(topic, {}, forms[topic])
             engine.create_input(name, columns, is_keyed=forms[topic].is_keyed)
 
     def load(
         self,
-        engine: ViewEngine,
+        engine: InputTables,
         had: Mapping[str, InputCut],
         wanted: Mapping[str, InputCut],
         forms: Mapping[str, InputForm],
     ) -> None:
-        """Add to the engine what `wanted` has and `had` had not. Raises ValueDeserializationError
-        for a record that does not fit declared columns, Corrupt, Unavailable, and as `forms` for a
-        table.
+        """Add to the engine what `wanted` has and `had` had not; without any, create all inputs
+        before. Raises ValueDeserializationError for a record that does not fit declared columns,
+        Corrupt, Unavailable, and as `forms` for a table.
         """
+        if not had:
+            self.create(engine, forms)
         for name, source in self.tables.items():
             cut = wanted[source.name]
             _load_table(engine, name, source, had.get(source.name), cut, forms[source.name])
         for name, topic_name in self.topics.items():
             before, after = had.get(topic_name), wanted[topic_name]
             if before is None or before.ends != after.ends:
-                form = forms[topic_name]
-                columns, batches = self._rows(topic_name, _between(before, after), form)
-                if before is None:
-                    engine.create_input(name, columns, is_keyed=form.is_keyed)
-                engine.add_rows(name, columns, batches)
+                ranges = _between(before, after)
+                engine.add_rows(name, *self._rows(topic_name, ranges, forms[topic_name]))
             if before is not None and before.starts != after.starts[: len(before.starts)]:
                 engine.remove_before(name, after.starts)
 
@@ -220,12 +220,8 @@ def _table_after(source: DeltaSource, newest: DeltaVersion, last: Tick | None) -
     return now
 
 
-def _create_table(engine: ViewEngine, name: str, form: InputForm) -> None:
-    engine.create_input(name, form.schema, is_keyed=False, is_replaced=True)
-
-
 def _load_table(
-    engine: ViewEngine,
+    engine: InputTables,
     name: str,
     source: DeltaSource,
     before: InputCut | None,
@@ -233,8 +229,6 @@ def _load_table(
     form: InputForm,
 ) -> None:
     """Give the engine the version of a table that the later cut has; none if that has no end."""
-    if before is None:
-        _create_table(engine, name, form)
     had = before.ends if before is not None else after.starts
     if had == after.ends:
         return

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -17,11 +17,11 @@ from deltaq.errors import Fenced, InvalidConfig, Unavailable
 from deltaq.producer import Producer
 from deltaq.store import Store
 from deltaq.topic import Topic
-from deltaq.views.checkpoints import Checkpoints, RowsMissing
+from deltaq.views.checkpoints import RowsMissing
 from deltaq.views.delta_tables import TableVersionLost
-from deltaq.views.engine import StateLimits, ViewEngine, engine
+from deltaq.views.evaluation import DuckdbEvaluator, Evaluator, TickEngine
 from deltaq.views.health import RunnerProgress
-from deltaq.views.holding import GroupHolds
+from deltaq.views.holding import GroupHolds, is_kept
 from deltaq.views.inputs import ChosenCut, InputForm, Inputs
 from deltaq.views.modes import Mode
 from deltaq.views.program import KEY, ViewProgram, ViewQuery, ticks_topic, view_topic
@@ -69,7 +69,7 @@ class GroupRunner:
     """Publishes the ticks of a group. Not thread-safe.
 
     One runner writes: a new one fences the one before, whose next tick raises Fenced. Use it as a
-    context manager.
+    context manager. `evaluator` evaluates the views; None for DuckDB, with `modes`.
     """
 
     def __init__(
@@ -81,17 +81,15 @@ class GroupRunner:
         *,
         modes: Mapping[str, Mode],
         moves_with_retention: bool,
-        limits: StateLimits | None = None,
         progress: RunnerProgress | None = None,
+        evaluator: Evaluator[Any] | None = None,
     ) -> None:
         self._program = program
         self._progress = progress or RunnerProgress()
-        self._modes = modes
         self._queries = queries
         self._store = store
         self._clock = clock
         self._moves = moves_with_retention
-        self._limits = limits
         self._topics = ViewTopics.of(store, clock)
         self._inputs = Inputs.of(program, store, clock)
         self._producer = Producer(
@@ -106,15 +104,16 @@ class GroupRunner:
             store=store,
             clock=clock,
         )
-        self._open = ExitStack()
-        self._engine: ViewEngine | None = None
+        self._engine: TickEngine | None = None
         self._loaded: _Loaded | None = None
         self._is_compared = False
         self._handles: dict[str, tuple[pa.Schema, Topic]] = {}
         self._last: Tick | None = None
         self._published_at = clock.monotonic()
         self._holds = GroupHolds(store, clock, program.group, moves_with_retention)
-        self._checkpoints = Checkpoints(store, clock, program.group)
+        self._evaluator: Evaluator[Any] = evaluator or DuckdbEvaluator(
+            program, modes, store, clock, keeps_inputs=moves_with_retention
+        )
 
     def __enter__(self) -> GroupRunner:
         try:
@@ -165,18 +164,19 @@ class GroupRunner:
             self._holds.follow(last)
             return None
         steps.ended("cut")
-        views = self._evaluated(cut)
         number = 1 if last is None else last.number + 1
         try:
+            views = self._evaluated(cut)
             before = self._prepared(views, last)
-        except InvalidConfig:
+            self._holds.add(before)
+            records = {
+                view.name: records_of(views.changes(view), number, is_keyed=view.key is not None)
+                for view in self._program.views
+            }
+        except Exception:
+            # Another runner may have written what this one did not expect, or removed its state.
             self._check_last()
             raise
-        self._holds.add(before)
-        records = {
-            view.name: records_of(views.changes(view), number, is_keyed=view.key is not None)
-            for view in self._program.views
-        }
         steps.ended("evaluate")
         tick = self._tick(number, cut, written_after(before, records), views.by_rules())
         self._publish(tick, records)
@@ -192,7 +192,7 @@ class GroupRunner:
         self._progress.by_rules = views.by_rules()
         self._progress.state_rows = views.state_rows()
         self._holds.follow(tick)
-        if self._checkpoints.is_due():
+        if self._evaluator.is_save_due():
             self._save()
         return tick
 
@@ -201,7 +201,7 @@ class GroupRunner:
         if self._engine is None or self._last is None:
             return
         try:
-            self._checkpoints.save(self._last, self._engine.saved())
+            self._evaluator.save(self._engine, self._last)
         except Unavailable as error:
             _log.warning("no checkpoint of %r: %s", self._program.group, error.error.str())
 
@@ -213,12 +213,12 @@ class GroupRunner:
 
     # --- evaluation ---
 
-    def _evaluated(self, cut: ChosenCut) -> ViewEngine:
+    def _evaluated(self, cut: ChosenCut) -> TickEngine:
         """The engine with the views at a cut."""
         if self._loaded is not None and self._loaded.forms != cut.forms:
             _log.info("inputs of %r have other columns: loading them anew", self._program.group)
             self._forget()
-        found = self._engine or self._resumed(cut) or self._opened()
+        found = self._engine or self._resumed(cut) or self._evaluator.open()
         had = {} if self._loaded is None else self._loaded.inputs
         # After an error in the middle the engine would have some of the records already.
         self._engine, self._loaded = found, None
@@ -232,39 +232,21 @@ class GroupRunner:
         self._loaded = _Loaded(cut.inputs, cut.forms)
         return found
 
-    def _opened(self) -> ViewEngine:
-        return self._open.enter_context(
-            engine(
-                self._program,
-                self._modes,
-                keeps_inputs=self._moves,
-                limits=self._limits,
-                clock=self._clock,
-            )
-        )
-
-    def _resumed(self, cut: ChosenCut) -> ViewEngine | None:
+    def _resumed(self, cut: ChosenCut) -> TickEngine | None:
         """An engine with the last tick, from a checkpoint; None without one that can be used."""
         last = self._last
         if last is None or last.program != self._program.digest:
             return None
-        found = self._checkpoints.last(last)
-        if found is None or any(
-            at.starts != cut.inputs[topic].starts[: len(at.starts)]
-            for topic, at in found[0].inputs.items()
-        ):
+        saved = self._evaluator.last(last)
+        if saved is None or not self._has_all_since(saved.at, cut):
             return None
-        at, checkpoint = found
-        views, inputs = self._opened(), self._inputs
+        at, inputs = saved.at, self._inputs
+        views: TickEngine = self._evaluator.open()
         nothing = {topic: replace(of, ends=of.starts) for topic, of in at.inputs.items()}
         try:
             inputs.create(views, cut.forms)
             views.set_time(at.time_ms)
-            if views.resume(
-                checkpoint.views,
-                self._checkpoints.rows,
-                lambda: inputs.load(views, nothing, at.inputs, cut.forms),
-            ):
+            if saved.resume(views, lambda: inputs.load(views, nothing, at.inputs, cut.forms)):
                 inputs.load(views, at.inputs, last.inputs, cut.forms)
                 views.set_time(last.time_ms)
                 views.evaluate()
@@ -279,11 +261,25 @@ class GroupRunner:
         self._forget()
         return None
 
+    def _has_all_since(self, at: Tick, cut: ChosenCut) -> bool:
+        """Whether the inputs begin where they began at a tick, and have all records since."""
+        group = self._program.group
+        return all(
+            of.starts == cut.inputs[topic].starts[: len(of.starts)]
+            and (
+                bool(of.delta)
+                or is_kept(
+                    self._store, self._clock, group, topic, of, is_keyed=cut.forms[topic].is_keyed
+                )
+            )
+            for topic, of in at.inputs.items()
+        )
+
     def _forget(self) -> None:
         self._engine, self._loaded, self._is_compared = None, None, False
-        self._open.close()
+        self._evaluator.close()
 
-    def _prepared(self, views: ViewEngine, last: Tick | None) -> dict[str, ViewOffsets]:
+    def _prepared(self, views: TickEngine, last: Tick | None) -> dict[str, ViewOffsets]:
         """Where each view's topic ends; and the engine knows what each view had."""
         known = {} if last is None else last.views
         found = {}

@@ -9,10 +9,11 @@ one size are merged to one, a part in each tick.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import log
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -266,9 +267,12 @@ def _of_arrow(kind: str) -> str:
     return "VARCHAR" if kind.startswith("ENUM") else _AFTER_ARROW.get(kind, "")
 
 
-def due(runs: Sequence[SortedRun]) -> list[SortedRun]:
+_Run = TypeVar("_Run", bound=Sized)
+
+
+def due(runs: Sequence[_Run]) -> list[_Run]:
     """The runs that are to be merged: the smallest of those of which there are enough."""
-    levels: dict[int, list[SortedRun]] = {}
+    levels: dict[int, list[_Run]] = {}
     for run in runs:
         levels.setdefault(int(log(max(len(run) / SEAL_ROWS, 1), RUNS) + 0.5), []).append(run)
     return next((levels[n] for n in sorted(levels) if len(levels[n]) >= RUNS), [])

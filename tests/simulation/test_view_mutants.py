@@ -69,8 +69,8 @@ def saves_state_before_it_is_published(patch: pytest.MonkeyPatch) -> None:
         assert self._engine is not None
         self._engine.accept()
         if self._last is not None:
-            self._checkpoints._tick = 0
-            self._checkpoints.save(self._last, self._engine.saved())
+            self._evaluator._checkpoints._tick = 0  # type: ignore[attr-defined]
+            self._evaluator.save(self._engine, self._last)
         publish(self, tick, records)
 
     patch.setattr(GroupRunner, "_publish", early)

@@ -537,8 +537,7 @@ def test_a_runner_goes_on_from_a_checkpoint_at_a_later_time():
     with runner(views) as running:
         running.tick()
         assert running._engine is not None
-        assert running._engine.modes["recent"].by_rules
-        assert running._engine.modes["time"].by_rules
+        assert running._engine.by_rules() == {"recent": True, "time": True}
         assert keys(views) == [2, 3]
         clock.advance(55)
         running.tick()

@@ -171,6 +171,20 @@ def test_rows_that_go_are_tombstones_or_weights():
     assert views.check() == []
 
 
+def test_a_key_is_json_whatever_characters_it_has():
+    names = ["ann", "\u00e9\U0001f600", 'a"b', "\\x41"]
+    Topic("names", pa.schema([("name", pa.string())]), bootstrap_servers=ROOT).create()
+    views = Views("keys", ROOT)
+    views.view("by_name", "select name, count(*) as n from names group by name")
+    with Producer({"bootstrap.servers": ROOT}) as producer:
+        for name in names:
+            producer.produce("names", {"name": name})
+    views.run(until="now")
+    keys = Topic("keys.by_name", bootstrap_servers=ROOT).to_arrow().column("_key").to_pylist()
+    assert sorted(json.loads(key) for key in keys) == sorted([name] for name in names)
+    assert views.check() == []
+
+
 def test_equal_rows_of_a_changelog_are_counted():
     transfers()
     views = Views("g", ROOT)

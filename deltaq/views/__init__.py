@@ -18,6 +18,9 @@ Modules:
   the time in it; such a view at work
 * `state`, `runs`: the rows that rules find by key: new ones in a table, old ones in sorted files
 * `checkpoints`: such state in the root, from which a new runner goes on
+* `evaluation`: what a runner needs of an engine, and of the place of its state
+* `catalog`, `planning_spark`: what DuckDB knows about views that another engine evaluates; their
+  SQL for Spark, and what is refused there
 * `modes`, `explaining`: when a view is evaluated by rules, and why not
 * `ticks`, `tables`: what each tick has published; the topics of the views
 * `runner`, `holding`, `health`: evaluates and publishes, tick after tick; what maintenance keeps

@@ -20,6 +20,8 @@ Modules:
   offsets of it that a group gets; changed rows of an aggregation as the newest records of their
   keys
 * `kafka_columns`: the columns of Spark's Kafka source
+* `views`, `view_plans`, `view_engine`, `view_state`: SQL views: run by Spark; how it evaluates each
+  of them; them at work; the rows that their rules keep
 """
 
 from __future__ import annotations
@@ -33,12 +35,14 @@ if typing.TYPE_CHECKING:
     from deltaq.spark.progress import ConsumerGroupListener, offsets_behind
     from deltaq.spark.session import spark_session
     from deltaq.spark.upsert import upsert_to_topic
+    from deltaq.spark.views import run_views
 
 __all__ = [
     "ConsumerGroupListener",
     "latest_by_key",
     "offsets_behind",
     "read_topic",
+    "run_views",
     "spark_session",
     "upsert_to_topic",
 ]
@@ -49,6 +53,7 @@ _LOADED_WHEN_USED = {
     "latest_by_key": "latest",
     "offsets_behind": "progress",
     "read_topic": "native",
+    "run_views": "views",
     "spark_session": "session",
     "upsert_to_topic": "upsert",
 }

@@ -44,7 +44,7 @@ from deltaq.topics.metadata import TopicDefinition
 
 _log = logging.getLogger("deltaq.spark")
 
-_READER: Mapping[str, str] = MappingProxyType(
+READER: Mapping[str, str] = MappingProxyType(
     {
         # A missing or damaged file is an error, whatever the session says.
         "ignoreMissingFiles": "false",
@@ -56,6 +56,7 @@ _READER: Mapping[str, str] = MappingProxyType(
         "datetimeRebaseMode": "CORRECTED",
     }
 )
+"""Options of Spark's Parquet reader."""
 
 _TIMESTAMP_TYPE = "_timestampType"
 _OF_KAFKA: Mapping[str, str] = MappingProxyType(
@@ -170,7 +171,7 @@ def _rows_of_files(
     """All rows of the files. Raises InvalidConfig if the session cannot read the root."""
     paths = [file_path(root, file.segment.key) for file in files.files]
     try:
-        frame = spark.read.schema(columns).options(**_READER).parquet(*paths)
+        frame = spark.read.schema(columns).options(**READER).parquet(*paths)
     except Exception as error:
         lacking = lacks_file_system(root, error)
         if lacking is None:

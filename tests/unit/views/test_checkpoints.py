@@ -199,7 +199,7 @@ def test_a_checkpoint_from_before_a_retraction_by_retention_is_not_used(shop: Sh
         first.tick()
     topic = Topic("orders", bootstrap_servers=ROOT)
     ends = topic.describe().next_offsets
-    before = [TopicPartition("orders", partition, end - 1) for partition, end in enumerate(ends)]
+    before = [TopicPartition("orders", number, max(0, end - 1)) for number, end in ends.items()]
     for deleted in AdminClient({"bootstrap.servers": ROOT}).delete_records(before).values():
         deleted.result()
     kept = set(topic.to_arrow()["id"].to_pylist())

@@ -23,7 +23,7 @@ from deltaq.console.pages import SLOW, view_check, view_group
 from deltaq.console.view_groups import views_of
 from deltaq.store import open_store
 from deltaq.testing import Fault, FaultyStore, Rule
-from deltaq.views import Views
+from deltaq.views import Views, reading
 from deltaq.views.engine import ViewEngine
 from deltaq.views.ticks import InputCut, Tick
 from tests.doubles.hostile_names import MARKUP
@@ -283,6 +283,7 @@ def test_without_duckdb_the_page_says_what_to_install(
     asked: TestClient, group: Views, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "duckdb", None)
+    reading._compiled.cache_clear()
     assert "shops 1 20" in texts(asked.get("/roots/0/views").text)
     for path in ("", "?view=totals", "/check"):
         page = asked.get(f"/roots/0/views/shops{path}")

@@ -359,7 +359,7 @@ SCHEDULED = st.tuples(*(st.builds(Step, ROWS, *map(st.just, about)) for about in
 
 
 @pytest.mark.slow
-@hypothesis.settings(max_examples=depth(20, 100))
+@hypothesis.settings(max_examples=depth(12, 100))
 @given(st.one_of(SCHEDULED, st.lists(STEPS, max_size=10)))
 def test_each_held_state_and_all_later_records_can_be_read(steps: Sequence[Step]) -> None:
     clock = ManualClock(auto_advance=True)

@@ -253,7 +253,7 @@ def _texts(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
 
 
 @settings(
-    max_examples=depth(20, 4000),
+    max_examples=depth(12, 4000),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     deadline=None,
 )

@@ -136,7 +136,7 @@ clicks = st.lists(
 )  # fmt: skip
 
 
-@settings(max_examples=depth(8, 400), suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=depth(5, 400), suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(st.sampled_from(["full", "incremental"]), st.lists(clicks, min_size=2, max_size=5))
 def test_windows_are_right_in_each_tick(mode: Mode, history: list[list[Click]]):
     there = Clicks.create()

@@ -153,7 +153,7 @@ def merge(path: Path, people: list[Any]) -> list[Any]:
 
 
 @settings(
-    max_examples=depth(6, 200),
+    max_examples=depth(4, 200),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
     deadline=None,
 )

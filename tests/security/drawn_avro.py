@@ -132,8 +132,14 @@ def _part(draw: st.DrawFn, levels: int, names: dict[str, Any], around: list[str]
         return _schema(draw, levels, names, around)
     found: dict[str, Any] = {}
     for _ in range(draw(st.integers(1, 4))):
+        known = {*names}
         branch = _schema(draw, levels, names, around)
-        found.setdefault(_of_union(branch, names), branch)
+        kind = _of_union(branch, names)
+        if kind in found:
+            for dropped in {*names} - known:  # nothing would define it
+                del names[dropped]
+        else:
+            found[kind] = branch
     return list(found.values())
 
 

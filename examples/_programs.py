@@ -205,7 +205,11 @@ def child_parser(description: str | None) -> argparse.ArgumentParser:
 
 
 def own_root(root: str, name: str) -> str:
-    """A root of this run below `root`, so that existing topics stay untouched."""
+    """A root of this run below `root`, so that existing topics stay untouched. A folder `root` is
+    created: a store creates no folder above its own.
+    """
+    if "://" not in root:
+        Path(root).mkdir(parents=True, exist_ok=True)
     return f"{root.rstrip('/')}/{name}-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
 
 

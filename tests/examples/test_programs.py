@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from examples._programs import Program
+from deltaq import Producer, Topic
+from examples._programs import Program, own_root
 from tests.examples.replica_harness import until
 
 
@@ -35,3 +36,15 @@ def is_gone(pid: int) -> bool:
         return True
     # Where nothing waits for it, it stays as a zombie.
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def test_a_demo_has_a_root_in_a_folder_that_did_not_exist(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    root = own_root("./deltaq-data", "demo")
+    with Producer({"bootstrap.servers": root}) as producer:
+        producer.produce("clock", b"noon")
+    assert Topic("clock", bootstrap_servers=root).to_arrow()["value"].to_pylist() == [b"noon"]
+    assert own_root("s3://bucket/a/", "demo").startswith("s3://bucket/a/demo-")
+    assert [path.name for path in tmp_path.iterdir()] == ["deltaq-data"]

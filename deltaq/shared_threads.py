@@ -56,7 +56,7 @@ class ThreadTask:
 
 
 @dataclass(eq=False, slots=True)
-class _Worker:
+class _WorkerThread:
     """A thread. While idle it waits until it is called, or until the time `until`."""
 
     called: Condition
@@ -94,8 +94,8 @@ class SharedThreads:
     _ready: dict[ThreadTask, None] = field(default_factory=dict)
     # When tasks become ready without a call.
     _due: dict[ThreadTask, float] = field(default_factory=dict)
-    _idle: list[_Worker] = field(default_factory=list)
-    _busy: list[_Worker] = field(default_factory=list)
+    _idle: list[_WorkerThread] = field(default_factory=list)
+    _busy: list[_WorkerThread] = field(default_factory=list)
     _starting: set[object] = field(default_factory=set)
     _is_stopping: bool = False
 
@@ -203,7 +203,7 @@ class SharedThreads:
         moving = [at for worker in self._busy if (at := worker.busy_since + BLOCKED_S) > now]
         return now if len(moving) < self.most else min(moving)
 
-    def _watcher(self) -> _Worker | None:
+    def _watcher(self) -> _WorkerThread | None:
         """The idle thread to call, so that one is there when a thread may find work; None if one
         will be. If none is idle, another one is started, as far as the system can: else the task
         waits for one of those that work.
@@ -225,7 +225,7 @@ class SharedThreads:
     # --- the threads ---
 
     def _run(self, token: object) -> None:
-        worker = _Worker(self._clock.condition())
+        worker = _WorkerThread(self._clock.condition())
         with self._lock:
             self._starting.discard(token)
             self._idle.append(worker)
@@ -238,7 +238,7 @@ class SharedThreads:
             self._ended(worker, task, wait_s)
             del task  # it refers to its user
 
-    def _next(self, worker: _Worker) -> ThreadTask | None:
+    def _next(self, worker: _WorkerThread) -> ThreadTask | None:
         """Wait for a task and take it; None if the thread is to end."""
         idle_until = self._clock.monotonic() + IDLE_S
         while True:
@@ -262,7 +262,7 @@ class SharedThreads:
                 (worker.until if now >= idle_until else min(worker.until, idle_until)) - now
             )
 
-    def _ended(self, worker: _Worker, task: ThreadTask, wait_s: float | None) -> None:
+    def _ended(self, worker: _WorkerThread, task: ThreadTask, wait_s: float | None) -> None:
         with self._lock:
             self._busy.remove(worker)
             self._idle.append(worker)

@@ -67,6 +67,12 @@ Topic = Annotated[
 Topics = Annotated[
     list[str], Argument(help="Names of topics.", metavar="TOPIC", autocompletion=complete_topic)
 ]
+Group = Annotated[
+    str, Argument(help="The id of the group.", metavar="GROUP", autocompletion=complete_group)
+]
+Groups = Annotated[
+    list[str], Argument(help="Ids of groups.", metavar="GROUP", autocompletion=complete_group)
+]
 
 
 def pairs(given: Sequence[str] | None, option: str) -> dict[str, str]:

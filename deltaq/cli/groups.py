@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from deltaq.cli.arguments import complete_group, complete_topic
+from deltaq.cli.arguments import Group, Groups, complete_topic
 from deltaq.cli.command import (
-    Argument,
     Command,
     Commands,
     Option,
@@ -18,6 +17,7 @@ from deltaq.cli.command import (
     fail,
     finish,
 )
+from deltaq.cli.deletion import report_deleted
 from deltaq.cli.session import CliSession
 from deltaq.cli.table import Column
 from deltaq.errors import KafkaException
@@ -28,10 +28,6 @@ if TYPE_CHECKING:
     from deltaq.tools.positions import Place
 
 _VERBS = Commands("List, describe and delete consumer groups, and reset their offsets.")
-
-Group = Annotated[
-    str, Argument(help="The id of the group.", metavar="GROUP", autocompletion=complete_group)
-]
 
 
 @_VERBS.add("list")
@@ -148,23 +144,12 @@ def describe_group(session: CliSession, group: Group) -> None:
 @_VERBS.add("delete")
 def delete_groups(
     session: CliSession,
-    groups: Annotated[
-        list[str], Argument(help="Ids of groups.", metavar="GROUP", autocompletion=complete_group)
-    ],
+    groups: Groups,
     yes: Yes = False,
 ) -> None:
     """Delete groups and their committed offsets. A group with a live member is refused."""
     confirm(f"Delete the groups {', '.join(groups)} under {session.store.url}?", yes=yes)
-    failures = []
-    for group, future in session.admin.delete_consumer_groups(groups).items():
-        try:
-            future.result()
-        except KafkaException as error:
-            failures.append(error.error.str())
-        else:
-            session.out.done(f"group {group} was deleted")
-    if failures:
-        fail("; ".join(failures))
+    report_deleted(session, "group", session.admin.delete_consumer_groups(groups))
 
 
 @_VERBS.add("reset-offsets")

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from deltaq.cli.arguments import complete_group, complete_topic
+from deltaq.cli.arguments import Group, Groups, complete_topic
 from deltaq.cli.command import (
-    Argument,
     Command,
     Commands,
     Option,
@@ -17,17 +16,13 @@ from deltaq.cli.command import (
     fail,
     finish,
 )
+from deltaq.cli.deletion import report_deleted
 from deltaq.cli.session import CliSession
 from deltaq.cli.table import Column
-from deltaq.errors import KafkaException
 from deltaq.message import TopicPartition
 from deltaq.units import as_count, as_lag
 
 _VERBS = Commands("List, describe and delete share groups, and have them begin anew.")
-
-Group = Annotated[
-    str, Argument(help="The id of the group.", metavar="GROUP", autocompletion=complete_group)
-]
 
 
 @_VERBS.add("list")
@@ -96,25 +91,14 @@ def describe_queue(session: CliSession, group: Group) -> None:
 @_VERBS.add("delete")
 def delete_queues(
     session: CliSession,
-    groups: Annotated[
-        list[str], Argument(help="Ids of groups.", metavar="GROUP", autocompletion=complete_group)
-    ],
+    groups: Groups,
     yes: Yes = False,
 ) -> None:
     """Delete share groups with all that they have decided. A group whose members hold records is
     refused.
     """
     confirm(f"Delete the share groups {', '.join(groups)} under {session.store.url}?", yes=yes)
-    failures = []
-    for group, future in session.admin.delete_share_groups(groups).items():
-        try:
-            future.result()
-        except KafkaException as error:
-            failures.append(error.error.str())
-        else:
-            session.out.done(f"share group {group} was deleted")
-    if failures:
-        fail("; ".join(failures))
+    report_deleted(session, "share group", session.admin.delete_share_groups(groups))
 
 
 @_VERBS.add("reset")

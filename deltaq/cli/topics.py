@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from deltaq.cli.arguments import Topic, Topics, complete_topic, pairs
 from deltaq.cli.command import Argument, Command, Commands, Option, UsageError, Yes, confirm, fail
+from deltaq.cli.deletion import report_deleted
 from deltaq.cli.session import CliSession
 from deltaq.cli.table import Column
 from deltaq.errors import KafkaException, TopicExists, UnknownTopic
@@ -274,16 +275,7 @@ def alter_topic(
 def delete_topics(session: CliSession, topics: Topics, yes: Yes = False) -> None:
     """Delete topics and their messages. They cannot be restored."""
     confirm(f"Delete {', '.join(topics)} under {session.store.url}?", yes=yes)
-    failures = []
-    for topic, future in session.admin.delete_topics(topics).items():
-        try:
-            future.result()
-        except KafkaException as error:
-            failures.append(error.error.str())
-        else:
-            session.out.done(f"topic {topic} was deleted")
-    if failures:
-        fail("; ".join(failures))
+    report_deleted(session, "topic", session.admin.delete_topics(topics))
 
 
 COMMANDS: Mapping[str, Command] = {"topics": _VERBS}

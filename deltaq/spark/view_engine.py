@@ -31,7 +31,7 @@ _STATE = "spark"
 
 
 @dataclass(eq=False)
-class _Input:
+class _SparkInput:
     """An input: what has changed in it since the last tick, and all rows before, where these are
     needed.
     """
@@ -53,7 +53,7 @@ class SparkViewEngine:
     catalog: ViewCatalog
     folder: StateFolder
     keeps_inputs: bool
-    _inputs: dict[str, _Input] = field(default_factory=dict)
+    _inputs: dict[str, _SparkInput] = field(default_factory=dict)
     _plans: SparkPlans | None = None
     _state: dict[str, StateParts] = field(default_factory=dict)
     _live: set[str] = field(default_factory=set)
@@ -67,7 +67,7 @@ class SparkViewEngine:
         """See `ViewEngine`."""
         self.catalog.create_input(name, columns, is_keyed=is_keyed, is_replaced=is_replaced)
         types = rows_of(self.catalog.types[name])
-        self._inputs[name] = _Input(
+        self._inputs[name] = _SparkInput(
             is_keyed,
             is_keyed or is_replaced or self.keeps_inputs,
             StateParts(self.folder, types),

@@ -152,12 +152,8 @@ class _Planner:
             raise NoRule("LIMIT of this form")
         limit = " ".join(map(text_of, parts))
         head = ", ".join(map(quoted, columns))
-        return self.plan.all_anew(
-            [rows],
-            columns,
-            lambda given: f"select {head} from {given[0]} {order} {limit}",
-            "all rows anew",
-            limit,
+        return self.plan.anew(
+            rows, [], columns, lambda given: f"select {head} from {given} {order} {limit}", limit
         )
 
     def _set_operation(self, tree: exp.SetOperation, tables: Mapping[str, Zset]) -> Zset:
@@ -426,20 +422,12 @@ class _Planner:
             source = self._distinct(source)
         head = ", ".join([*names, *(f"{sql} as {name}" for sql, name in results.items())])
         note = ", ".join(map(self._shown, calls))
-        columns = [*names, *results.values()]
-        if not names:
-            return self.plan.all_anew(
-                [source],
-                columns,
-                lambda rows: f"select {head} from {rows[0]}",
-                "all rows anew",
-                note,
-            )
+        group = f" group by {', '.join(names)}" if names else ""
         return self.plan.anew(
             source,
             names,
-            columns,
-            lambda rows: f"select {head} from {rows} group by {', '.join(names)}",
+            [*names, *results.values()],
+            lambda rows: f"select {head} from {rows}{group}",
             note,
         )
 
@@ -477,21 +465,12 @@ class _Planner:
         source = rows.mapped([*own, *zip(keys, shared, strict=True)])
         head = ", ".join(f"{text_of(item)} as {quoted(name)}" for name, item in outputs)
         tail = "" if qualify_ is None else f" qualify {text_of(qualify_)}"
-        names = [name for name, _ in outputs]
-        if not keys:
-            return self.plan.all_anew(
-                [source],
-                names,
-                lambda given: f"select {head} from {given[0]}{tail}",
-                "all rows anew",
-                "windows",
-            )
         return self.plan.anew(
             source,
             keys,
-            names,
+            [name for name, _ in outputs],
             lambda given: f"select {head} from {given}{tail}",
-            "windows by " + ", ".join(map(self._shown, shared)),
+            "windows by " + (", ".join(map(self._shown, shared)) or "all rows"),
         )
 
 

@@ -324,8 +324,12 @@ class RulePlan:
         note: str,
     ) -> Zset:
         """The result of a query over the rows of each group with the same keys, made anew for the
-        groups that have changes. `query` gets the rows, as a table in FROM.
+        groups that have changes; without keys, over all rows. `query` gets the rows, as a table in
+        FROM.
         """
+        if not keys:
+            rule = "all rows anew"
+            return self.all_anew([source], columns, lambda rows: query(rows[0]), rule, note)
         own, head = source.columns, _listed(columns)
         key = tuple(map(quoted, keys))
 

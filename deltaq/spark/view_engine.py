@@ -18,7 +18,7 @@ from deltaq.spark.view_state import StateFolder, StatePart, StateParts, typed
 from deltaq.tools.duckdb_tables import quoted
 from deltaq.views.catalog import ViewCatalog
 from deltaq.views.engine import ViewChanges, is_there, of_same_key, same_key
-from deltaq.views.incremental import RuledView, StoredView, change, now
+from deltaq.views.incremental import RECORD_KEY, RuledView, StoredView, change, now
 from deltaq.views.planning_spark import spark_sql, spark_type, table_of
 from deltaq.views.program import View, ViewProgram
 from deltaq.views.state import StoredRows
@@ -89,12 +89,11 @@ class SparkViewEngine:
             self._register("input.added", added.frame())
             newest = (
                 f"select {_listed(self.catalog.types[name])}_w from (select *, row_number() over "
-                "(partition by _key order by _offset desc) as _n from input.added) "
+                f"(partition by {RECORD_KEY} order by _offset desc) as _n from input.added) "
                 f"where _n = 1 and {_THERE}"
             )
-            self._note(
-                name, newest, "semi join (select distinct _key from input.added) using (_key)"
-            )
+            keys = f"(select distinct {RECORD_KEY} from input.added)"
+            self._note(name, newest, f"semi join {keys} using ({RECORD_KEY})")
 
     def replace_rows(
         self, name: str, columns: pa.Schema, batches: Iterable[pa.RecordBatch]

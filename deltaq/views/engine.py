@@ -30,6 +30,7 @@ from deltaq.tools.duckdb_tables import (
 from deltaq.views.functions import Failures, named_failure, register
 from deltaq.views.incremental import (
     NOW,
+    RECORD_KEY,
     Read,
     RuledView,
     RuledViews,
@@ -186,7 +187,8 @@ class ViewEngine:
         self, name: str, columns: pa.Schema, *, is_keyed: bool, is_replaced: bool = False
     ) -> None:
         """An input with these columns, without rows. Of a keyed input, the newest record of each
-        key counts, and none if that is a tombstone. `is_replaced`: for `replace_rows`.
+        key in its partition counts, and none if that is a tombstone. `is_replaced`: for
+        `replace_rows`.
         """
         own = pa.schema([column for column in columns if column.name != DELETED])
         create(self._connection, now(name), own, [])
@@ -210,17 +212,18 @@ class ViewEngine:
                 self._connection.execute(f"insert into {now(name)} select {own} from {source}")
 
     def _replace(self, name: str, columns: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
-        """Put records in the place of those with the same keys."""
+        """Put records in the place of those with the same keys in the same partitions."""
         create(self._connection, "_added", columns, batches, kind="temp table")
         own = ", ".join(map(quoted, self._types[name]))
         newest = (
             f"select {own} from (select * from temp._added qualify row_number() over (partition by "
-            f"_key order by _offset desc) = 1) where {is_there(columns)}"
+            f"{RECORD_KEY} order by _offset desc) = 1) where {is_there(columns)}"
         )
         if self._rules.is_hidden(name):
             self._rules.replace_newest(name, "temp._added", newest)
         else:
-            touched = f"from {now(name)} where _key in (select _key from temp._added)"
+            same = f"({RECORD_KEY}) in (select {RECORD_KEY} from temp._added)"
+            touched = f"from {now(name)} where {same}"
             self._rules.note(name, f"select *, -1 {touched}")
             self._connection.execute(f"delete {touched}")
             self._connection.execute(f"insert into {now(name)} {newest}")

@@ -24,6 +24,11 @@ NOW, CHANGE = "now", "change"
 with a weight in `_w`.
 """
 
+RECORD_KEY = "_key, _partition"
+"""What tells the records of a keyed input apart. As in Kafka, a key has its newest record in each
+partition: offsets of two partitions have no order, and compaction leaves one record in each.
+"""
+
 _FLOATS = frozenset({"DOUBLE", "FLOAT"})
 
 
@@ -215,7 +220,7 @@ class RuledViews:
         with rows.found(lookup, "_found") as found:
             # Some of them may have come since the last tick that was published.
             both = f"select {columns}, _w from {found} union all from {change(name)}"
-            mine = f"from ({both}) where _key in (select _key from {added})"
+            mine = f"from ({both}) where ({RECORD_KEY}) in (select {RECORD_KEY} from {added})"
             gone = f"select {columns}, -_w from ({rows.table.merged(mine)})"
             self.note(name, f"{gone} union all select *, 1 from ({newest})")
 

@@ -62,8 +62,9 @@ people = st.tuples(
             else st.none()
         )
     ),
+    st.sampled_from([0, 0, 0, 1]),
 )
-"""A person, or a tombstone."""
+"""A person, or a tombstone, and the partition. A key that is in two counts in each."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Step:
     """What comes, what retention removes, and whether it is published."""
 
     events: list[dict[str, Any]]
-    people: list[tuple[int, dict[str, Any] | None]]
+    people: list[tuple[int, dict[str, Any] | None] | tuple[int, dict[str, Any] | None, int]]
     removed: int
     is_published: bool
 
@@ -295,7 +296,7 @@ class World:
     """The records that came, and what a reader of the views has seen."""
 
     events: list[dict[str, Any]] = field(default_factory=list)
-    people: dict[int, dict[str, Any]] = field(default_factory=dict)
+    people: dict[tuple[int, int], dict[str, Any]] = field(default_factory=dict)
     offset: int = 0
     seen: dict[str, Counter[tuple[Any, ...]]] = field(default_factory=dict)
 
@@ -306,12 +307,14 @@ class World:
         if rows:
             found.add_rows("events", EVENTS, pa.Table.from_pylist(rows, EVENTS).to_batches())
         records = []
-        for number, person in step.people:
-            self.people.pop(number, None)
+        for number, person, *in_partition in step.people:
+            (partition,) = in_partition or (0,)
+            self.people.pop((partition, number), None)
             if person is not None:
-                self.people[number] = {"id": number} | person
+                self.people[partition, number] = {"id": number} | person
             value = {"id": None, "city": None, "age": None} if person is None else {"id": number}
-            records.append(value | (person or {}) | self._place(str(number).encode()))
+            place = self._place(str(number).encode(), partition)
+            records.append(value | (person or {}) | place)
         if records:
             found.add_rows("people", PEOPLE, pa.Table.from_pylist(records, PEOPLE).to_batches())
         if step.removed:
@@ -319,9 +322,9 @@ class World:
             self.events = [row for row in self.events if row["_offset"] >= start]
             found.remove_before("events", [start])
 
-    def _place(self, key: bytes | None = None) -> dict[str, Any]:
+    def _place(self, key: bytes | None = None, partition: int = 0) -> dict[str, Any]:
         self.offset += 1
-        return {"_partition": 0, "_offset": self.offset, "_key": key}
+        return {"_partition": partition, "_offset": self.offset, "_key": key}
 
     def publish(self, program: ViewProgram, found: ViewEngine) -> None:
         """Publish what has changed."""

@@ -42,6 +42,7 @@ from deltaq.tools import (
     to_xlsx,
 )
 from deltaq.tools import spreadsheets as sheets
+from deltaq.tools.duckdb_tables import connected
 from tests.doubles.unsound import text_of
 
 T0 = datetime(2026, 11, 25, 9, 30, tzinfo=UTC)
@@ -112,6 +113,18 @@ def test_a_topic_goes_to_each_library_and_back(trades: Topic, memory_root: str) 
     assert from_arrow(back, to_arrow(trades).select(names), key_column="id") == 2
     assert values(back) == ROWS * 4
     assert [record.key for record in messages(back)][4:] == [b"k1", b"k2", b"1", b"2"]
+
+
+def test_sql_with_several_threads_filters_no_rows_below_a_limit() -> None:
+    with connected(threads=2) as connection:
+        connection.execute(
+            "create table people as select * from (values (0, 0), (1, 0)) t(id, age)"
+        )
+        query = (
+            "select a.id from (select id from people order by id desc limit 1) a "
+            "join people b on a.id = b.age where b.id > 0"
+        )
+        assert not any(connection.execute(query).fetchall() for _ in range(300))
 
 
 class OrderLine(BaseModel):

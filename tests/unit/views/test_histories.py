@@ -92,7 +92,7 @@ def batch(
     views: Views, rows: list[dict[str, Any]], living: dict[int, str]
 ) -> dict[str, Counter[tuple[Any, ...]]]:
     """All views by DuckDB, each as a view over the others."""
-    with duckdb.connect() as connection:
+    with duckdb.connect(config={"threads": 1}) as connection:
         there = [{"id": number, "city": city} for number, city in living.items()]
         connection.register("e", pa.Table.from_pylist(rows, EVENTS))
         connection.register("p", pa.Table.from_pylist(there, PEOPLE))

@@ -232,7 +232,7 @@ def _counted(rows: pa.Table) -> Counter[Any]:
 def expected(
     sql: str, events: list[dict[str, Any]], people: list[dict[str, Any]], time_ms: int
 ) -> Counter[Any]:
-    with duckdb.connect() as connection:
+    with duckdb.connect(config={"threads": 1}) as connection:
         connection.execute("set TimeZone = 'UTC'")
         connection.register("events", pa.Table.from_pylist(events, EVENTS))
         connection.register("people", pa.Table.from_pylist(people, PEOPLE))

@@ -29,6 +29,7 @@ from tests.simulation.harness import ROOT, Actor, Harness
 from tests.simulation.scenario import OTHER, TOPIC, Scenario, scenario_of
 from tests.simulation.sharing import audit_sharing, run_sharing
 from tests.simulation.transactions import audit_transactions, run_transactions
+from tests.simulation.viewing import audit_viewing, run_viewing
 from tests.simulator.network import CrashPoint
 
 __all__ = ["Verdict", "simulate"]
@@ -67,6 +68,9 @@ def simulate(
         if harness.scenario.workers:
             work = harness.world.run(lambda: run_sharing(harness), harness.director)
             return _verdict(harness, audit_sharing(harness, work))
+        if harness.scenario.view_runners:
+            views = harness.world.run(lambda: run_viewing(harness), harness.director)
+            return _verdict(harness, audit_viewing(harness, views))
         harness.world.run(lambda: _run_scenario(harness), harness.director)
         settings = harness.scenario.maintenance
         audit = audit_log(

@@ -23,6 +23,7 @@ __all__ = [
     "RANDOM_PARTITIONS",
     "RANDOM_TOPICS",
     "TOPIC",
+    "VIEWS",
     "Scenario",
     "calmed",
     "scenario_of",
@@ -41,6 +42,7 @@ RANDOM_PARTITIONS = 2
 RANDOM_GROUP = "random"
 TRANSACTIONS = "transactions"
 SHARING = "share groups"
+VIEWS = "views"
 KINDS = (
     "no faults",
     "lossy network",
@@ -50,6 +52,7 @@ KINDS = (
     "groups",
     TRANSACTIONS,
     SHARING,
+    VIEWS,
 )
 
 
@@ -83,6 +86,9 @@ class Scenario:
     With `workers`, all of this is replaced, too: so many members of a share group take the
     `messages`. A lock lasts `lock_s` seconds, a message is delivered `deliveries_max` times at
     most, and `locks_max` of a partition are undecided at most.
+
+    With `view_runners`, so many programs publish views over the `messages`, which `readers` read.
+    `topic` has the settings of the compacted input.
     """
 
     producers: int
@@ -130,6 +136,7 @@ class Scenario:
     lock_s: float = 30.0
     deliveries_max: int = 5
     locks_max: int = 2_000
+    view_runners: int = 0
 
     def group_commit(self, number: int) -> str:
         """The setting `deltaq.group.commit` of a producer."""
@@ -145,12 +152,14 @@ class Scenario:
 
 def scenario_of(seed: int, kind: str | None = None) -> Scenario:
     """The scenario of `seed`. `kind` is one of `KINDS`; if None, it is drawn from all but
-    "groups", "transactions" and "share groups".
+    "groups", "transactions", "share groups" and "views".
     """
     if kind == TRANSACTIONS:
         return _transactional(seed)
     if kind == SHARING:
         return _sharing(seed)
+    if kind == VIEWS:
+        return _viewing(seed)
     # Another text here, or another order of draws below, changes the scenarios of all seeds.
     chance = random.Random(f"script of {seed}")
     mixed = "mixed"
@@ -273,6 +282,36 @@ def _sharing(seed: int) -> Scenario:
         auto_create=False,
         maintainers=chance.choice([0, 1, 2]),
         topic={"cleanup.policy": "delete", "retention.ms": "-1", "segment.bytes": "1048576"},
+    )
+
+
+def _viewing(seed: int) -> Scenario:
+    """Runners of views among the faults of a mixed scenario, and others like them."""
+    chance = random.Random(f"views of {seed}")
+    kind = chance.choice(["no faults", "lossy network", "mixed", "mixed", "groups", "maintenance"])
+    base = scenario_of(seed, kind)
+    return replace(
+        base,
+        view_runners=chance.choice([1, 1, 2, 3]),
+        readers=1,
+        messages=chance.choice([40, 80]),
+        partitions=chance.randint(1, 3),
+        rest_s=chance.choice([3.0, 8.0]),
+        latency_s=chance.choice([0.0005, 0.005, 0.05]),
+        crashes=kind != "no faults" and chance.random() < 0.7,
+        pauses=kind != "no faults" and chance.random() < 0.7,
+        sleeps=kind != "no faults" and chance.random() < 0.3,
+        grows=chance.random() < 0.3,
+        recreates=False,
+        auto_create=False,
+        maintainers=chance.choice([0, 1, 2]),
+        topic={
+            "cleanup.policy": "compact",
+            "min.cleanable.dirty.ratio": chance.choice(["0.01", "0.5"]),
+            # Until what writes the topic has read what it wrote, by any clock that is trusted.
+            "min.compaction.lag.ms": "400000" if base.wrong_clocks else "10000",
+            "delete.retention.ms": chance.choice(["0", "15000"]),
+        },
     )
 
 

@@ -146,6 +146,21 @@ SOMETIMES: dict[str | None, tuple[str, ...]] = {
         "lost race of a group",
         "partitions were added",
     ),
+    "views": (
+        "a clock jumped",
+        "a late create landed",
+        "a maintainer was killed in a round",
+        "a process was killed",
+        "a process was suspended",
+        "a process was suspended before an answer",
+        "a process was suspended for long",
+        "a runner was fenced",
+        "a runner went on from a checkpoint",
+        "a tick was published",
+        "a transaction had to be aborted",
+        "an answer was lost after the write",
+        "partitions were added",
+    ),
 }
 """Events that must occur somewhere in a set of runs, by kind of scenario; otherwise the runs do not
 test what they are meant to.
@@ -156,6 +171,7 @@ COVERING: dict[str | None, tuple[int, ...]] = {
     "groups": (25, 1, 9, 94, 2, 13),
     "transactions": (980913, 980155),
     "share groups": (10, 7, 2, 45),
+    "views": (68, 0),
 }
 """By kind of scenario, few seeds in which all of `SOMETIMES` occurred when `python -m
 tests.simulation --runs` named them. Any change in the random draws changes what occurs; tests then

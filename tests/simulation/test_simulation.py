@@ -57,6 +57,11 @@ def test_no_guarantee_of_share_groups_is_broken_under_injected_faults():
     run_seeds(depth(16, 500), "share groups")
 
 
+@pytest.mark.timeout(900)
+def test_no_guarantee_of_views_is_broken_under_injected_faults():
+    run_seeds(depth(2, 200), "views")
+
+
 def run_seeds(count: int, kind: str | None) -> None:
     happened: Counter[str] = Counter()
     first = (*COVERING[kind], *range(count - len(COVERING[kind])))

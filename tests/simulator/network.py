@@ -81,7 +81,7 @@ class Network:
 
     `writes` has the write operations of each process: (number, operation, key). `latency_s` is the
     mean one-way delay in seconds. `signals`: whether watches are notified of the writes of other
-    processes.
+    processes. The requests of processes that are `spared` meet no fault.
     """
 
     scheduler: Scheduler
@@ -95,6 +95,7 @@ class Network:
     operations: Counter[str] = field(default_factory=Counter)
     writes: dict[str, list[tuple[int, str, str]]] = field(default_factory=dict)
     watches: list[tuple[Process, SignalWatch]] = field(default_factory=list)
+    spared: set[str] = field(default_factory=set)
 
     def count(self, event: str) -> None:
         """Count an event that must occur at least once in a set of runs."""
@@ -129,6 +130,11 @@ class SimulatedStore:
         self._damaged: set[tuple[object, str]] = set()  # (thread, key) whose last read was damaged
         # Its threads outlive the process: requests sent before a crash may still arrive.
         self._wire = Process(network.scheduler, f"{process.name}'s network")
+
+    @property
+    def _faults(self) -> Faults:
+        spared = self._process.name in self._network.spared
+        return NONE if spared else self._network.faults
 
     @property
     def url(self) -> str:
@@ -175,7 +181,7 @@ class SimulatedStore:
 
     def create(self, key: str, data: bytes | memoryview, after: str = "") -> None:
         content = bytes(data)
-        if self._network.chance(self._network.faults.conflict):
+        if self._network.chance(self._faults.conflict):
             self._answer(self._send("create", key))
             self._network.count(
                 "a create was refused though the key was free"
@@ -212,7 +218,7 @@ class SimulatedStore:
         if reading in self._damaged:
             self._damaged.remove(reading)
             return content
-        if not content or not self._network.chance(self._network.faults.damage):
+        if not content or not self._network.chance(self._faults.damage):
             return content
         self._damaged.add(reading)
         self._network.count("a flipped bit was read")
@@ -232,7 +238,7 @@ class SimulatedStore:
 
     def _read(self, operation: str, key: str, read: Callable[[], T]) -> T:
         number = self._send(operation, key)
-        faults = self._network.faults
+        faults = self._faults
         if self._network.chance(faults.lost_request + faults.lost_answer):
             self._lose(operation, key, "a read was not answered")
         try:
@@ -241,7 +247,7 @@ class SimulatedStore:
             self._answer(number)
 
     def _write(self, operation: str, key: str, write: Callable[[], None]) -> None:
-        network, faults = self._network, self._network.faults
+        network, faults = self._network, self._faults
         if network.chance(faults.lost_request):
             self._send(operation, key)
             self._lose(operation, key, "a request was lost")
@@ -275,10 +281,10 @@ class SimulatedStore:
         is_rare = operation != "create" and not (
             operation.startswith("get") and key.endswith(".parquet")
         )
-        stalls = network.chance(network.faults.stall / 20 if is_rare else network.faults.stall)
+        stalls = network.chance(self._faults.stall / 20 if is_rare else self._faults.stall)
         if stalls:
             network.count("a process was suspended before a request")
-            self._process.suspend(network.scheduler.random.random() * network.faults.stall_s)
+            self._process.suspend(network.scheduler.random.random() * self._faults.stall_s)
         try:
             self._process.clock.sleep(network.delay_s())
             if stalls and operation == "create":
@@ -294,8 +300,8 @@ class SimulatedStore:
         find it freed.
         """
         network = self._network
-        while network.chance(network.faults.stall_again) and not self._is_free(key):
-            self._process.suspend(network.scheduler.random.random() * network.faults.stall_s)
+        while network.chance(self._faults.stall_again) and not self._is_free(key):
+            self._process.suspend(network.scheduler.random.random() * self._faults.stall_s)
             self._process.clock.sleep(network.delay_s())
 
     def _answer(self, number: int) -> None:
@@ -336,7 +342,7 @@ class SimulatedStore:
 
     def _listing(self, prefix: str, start_after: str) -> builtins.list[ObjectEntry]:
         entries = list(self._disk.list(prefix, start_after))
-        if self._network.chance(self._network.faults.stale_list):
+        if self._network.chance(self._faults.stale_list):
             now_ms = (EPOCH_S + self._network.scheduler.now) * 1000
             older = [entry for entry in entries if entry.modified_ms < now_ms - STALE_S * 1000]
             if len(older) < len(entries):

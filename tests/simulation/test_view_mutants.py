@@ -21,7 +21,7 @@ from deltaq.views.incremental import RuledViews
 from deltaq.views.inputs import Inputs
 from deltaq.views.runner import GroupRunner
 from deltaq.views.tables import ViewTopics
-from tests.depth import depth, third
+from tests.depth import depth
 from tests.simulation.noticing import expect_notice
 from tests.simulation.scenario import VIEWS, scenario_of
 from tests.simulation.test_views import sizes, story
@@ -179,7 +179,7 @@ def test_a_mutation_is_noticed_in_a_drawn_run(mutation: Any, monkeypatch: pytest
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("mutation", "first"), third(MUTATIONS))
+@pytest.mark.parametrize(("mutation", "first"), MUTATIONS[:: depth(len(MUTATIONS), 1)])
 def test_a_mutation_is_noticed(
     mutation: Callable[[pytest.MonkeyPatch], None], first: str, monkeypatch: pytest.MonkeyPatch
 ):

@@ -109,7 +109,7 @@ def _plain(row: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(int(v) if isinstance(v, Decimal) and v == int(v) else v for v in row)
 
 
-@settings(max_examples=depth(5, 400), suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=depth(3, 400), suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(
     st.dictionaries(
         st.sampled_from(sorted(SHAPES)),

@@ -425,7 +425,7 @@ of_all_sizes = pytest.mark.parametrize("sizes", ["tables", "runs"], indirect=Tru
 @of_all_sizes
 @pytest.mark.timeout(depth(120, 7200))
 @settings(
-    max_examples=depth(20, 2000),
+    max_examples=depth(14, 2000),
     suppress_health_check=[
         HealthCheck.too_slow,
         HealthCheck.data_too_large,

@@ -159,7 +159,6 @@ _NOT_OF_SHARE_CONSUMERS = (
     "group.remote.assignor",
     "heartbeat.interval.ms",
     "isolation.level",
-    "on_commit",
     "partition.assignment.strategy",
     "queued.min.messages",
     "session.timeout.ms",
@@ -197,9 +196,9 @@ def parse_client_config(
     # None selects the default, and overrides an earlier value.
     given = {name: value for name, value in given.items() if value is not None}
     options = {name: value for name, value in store_options.items() if value is not None}
-    _check_required(config.kind, given)
     if config is ShareConsumerConfig:
         _check_share_consumer(given)
+    _check_required(config.kind, given)
     _warn_of_no_effect(config.kind, given)
     values: dict[str, Any] = {
         name: given.get(name, setting.default) for name, setting in CLIENT_SETTINGS.items()
@@ -312,6 +311,10 @@ _ALSO = {"share consumer": ("consumer",)}
 
 def _check_share_consumer(given: Mapping[str, object]) -> None:
     """Raise ValueError, as confluent-kafka does, for a setting that a share consumer refuses."""
+    if "on_commit" in given:
+        raise ValueError(
+            "on_commit is not supported on ShareConsumer; use set_acknowledgement_commit_callback"
+        )
     for name in _NOT_OF_SHARE_CONSUMERS:
         if name in given:
             raise ValueError(

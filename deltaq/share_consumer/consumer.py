@@ -91,8 +91,7 @@ class ShareConsumer(Generic[K, V]):
         clock: Clock = SYSTEM_CLOCK,
         **keywords: Any,
     ) -> None:
-        # confluent-kafka refuses a share consumer without any configuration as one without a group.
-        config = parse_client_config(ShareConsumerConfig, conf or {}, keywords)
+        config = parse_client_config(ShareConsumerConfig, conf, keywords)
         self._config = config
         self._clock = clock
         self._store = open_root(config, clock) if store is None else store
@@ -506,8 +505,11 @@ class ShareConsumer(Generic[K, V]):
 
     # --- the rest ---
 
-    def set_sasl_credentials(self, username: str, password: str) -> None:  # noqa: ARG002 - Kafka's signature
+    def set_sasl_credentials(self, username: str, password: str) -> None:
         """Has no effect: a store has its credentials from `store.*` settings or the environment."""
+        for value in (username, password):
+            if not isinstance(value, str):
+                raise TypeError(f"a name and a password must be str, not {type(value).__name__}")
         if self._calls.refusal is not None:
             raise IllegalStateException(self._calls.refusal)
 

@@ -530,7 +530,6 @@ def test_records_of_an_entry_with_an_unknown_outcome_come_again(shared: ShareWor
         ("isolation.level", "read_committed"),
         ("partition.assignment.strategy", "range"),
         ("session.timeout.ms", 6000),
-        ("on_commit", print),
     ],
 )
 def test_settings_of_consumers_are_refused(name: str, value: object) -> None:
@@ -538,9 +537,24 @@ def test_settings_of_consumers_are_refused(name: str, value: object) -> None:
         ShareConsumer({"bootstrap.servers": "memory://none", "group.id": "g", name: value})
 
 
-def test_a_group_id_is_required() -> None:
-    with pytest.raises(ValueError, match=r"group\.id must be set"):
+def test_a_callback_for_offset_commits_is_refused_before_all_else() -> None:
+    with pytest.raises(ValueError, match="on_commit is not supported on ShareConsumer"):
+        ShareConsumer(on_commit=print)
+
+
+def test_a_configuration_and_a_group_id_are_required() -> None:
+    with pytest.raises(TypeError, match="expected configuration dict"):
         ShareConsumer()
+    with pytest.raises(ValueError, match=r"group\.id must be set"):
+        ShareConsumer({})
+
+
+@pytest.mark.parametrize(("name", "password"), [(1, "p"), ("u", None)])
+def test_credentials_that_are_no_text_are_refused(
+    shared: ShareWorld, name: Any, password: Any
+) -> None:
+    with shared.consumer() as consumer, pytest.raises(TypeError, match="must be str"):
+        consumer.set_sasl_credentials(name, password)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ may.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from deltaq import names
@@ -27,7 +27,14 @@ from deltaq.admin.groups import (
 from deltaq.clock import Clock
 from deltaq.delta.store_errors import reading
 from deltaq.delta.table_state import TableState
-from deltaq.errors import Fenced, InvalidConfig, KafkaError, KafkaException
+from deltaq.errors import (
+    Corrupt,
+    Fenced,
+    InvalidConfig,
+    KafkaError,
+    KafkaException,
+    UnknownTopic,
+)
 from deltaq.groups.log import GroupLog
 from deltaq.groups.offsets import CommittedOffset, committed_offsets, metadata_fault
 from deltaq.groups.state import GroupHead, group_head, is_share_group
@@ -37,6 +44,7 @@ from deltaq.share_groups.log import ShareGroup, ShareLog
 from deltaq.store import Store
 from deltaq.store.parallel import in_parallel
 from deltaq.topics.log import TopicLog
+from deltaq.topics.lookup import TopicLookup
 from deltaq.topics.state import TopicHead
 
 
@@ -99,6 +107,23 @@ class GroupCalls:
             return topic, None
         log.load()
         return topic, log.head
+
+    def times_from(
+        self, asked: Mapping[str, Sequence[tuple[int, int]]]
+    ) -> dict[tuple[str, int], int | None]:
+        """By topic and partition the timestamps in ms of the first records at these offsets or
+        after them; None where that cannot be read. Raises Unavailable, Incompatible.
+        """
+        lookup = TopicLookup(self.store, self.clock)
+        found: dict[tuple[str, int], int | None] = {}
+        for topic, offsets in asked.items():
+            try:
+                times_ms = lookup.times_from(topic, offsets)
+            except (Corrupt, UnknownTopic):  # a damaged file must not hide what is decided
+                continue
+            for (partition, _), time_ms in zip(offsets, times_ms, strict=True):
+                found[topic, partition] = time_ms
+        return found
 
     # --- groups ---
 

@@ -16,6 +16,7 @@ from deltaq.admin.share_groups import (
     ShareGroupListing,
     share_description,
     share_state,
+    unfinished,
 )
 from deltaq.clock import Clock
 from deltaq.errors import KafkaError, KafkaException
@@ -56,7 +57,8 @@ class ShareGroupCalls:
     def describe_share_groups(
         self, group_ids: list[str], *, request_timeout: float = TIMEOUT_S
     ) -> dict[str, Future[ShareGroupDescription]]:
-        """Describe share groups: who holds records, and how far each partition has come. A group
+        """Describe share groups: who holds records, how far each partition has come, and how old
+        the first record is that is not finished, which reads a data file of each partition. A group
         that does not exist, or is a consumer group, is DEAD. Futures raise InvalidConfig
         (INVALID_GROUP_ID), Corrupt, Incompatible, Unavailable.
         """
@@ -67,7 +69,8 @@ class ShareGroupCalls:
                 return ShareGroupDescription(group, ConsumerGroupState.DEAD, [], [])
             # After the group: no offset that it has is above the end of the topic.
             heads = self._groups.topic_heads(key.topic for key in found.partitions())
-            return share_description(group, found, heads, self._clock.time_ms())
+            times_ms = self._groups.times_from(unfinished(found, heads))
+            return share_description(group, found, heads, times_ms, self._clock.time_ms())
 
         listed, deadline = (
             check_groups(group_ids, "described"),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from deltaq.admin.groups import ConsumerGroupState
 from deltaq.errors import KafkaException
+from deltaq.share_groups.exchange import PartitionId
 from deltaq.share_groups.log import ShareGroup
 from deltaq.share_groups.state import RecordState, SharePartition
 from deltaq.topics.state import TopicHead
@@ -45,8 +46,10 @@ class SharePartitionDescription:
 
     Records below `start_offset` are finished, those from `next_offset` on were never taken.
     Between them, `acquired` are held by members, `available` wait to be delivered again, of which
-    `delayed` not yet; the others are finished. `lag` is the number of records that are not
-    finished, offsets without a record included.
+    `delayed` not yet, and `acknowledged` and `archived` are finished. `lag` is the number of
+    records that are not finished, offsets without a record included. `oldest_ms` is the timestamp
+    of the first of them, in milliseconds since 1970 UTC; None if there is none, or if it cannot be
+    read.
     """
 
     topic: str
@@ -57,7 +60,10 @@ class SharePartitionDescription:
     acquired: int
     available: int
     delayed: int
+    acknowledged: int
+    archived: int
     lag: int
+    oldest_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +82,12 @@ class ShareGroupDescription:
         """The total over all partitions."""
         return sum(partition.lag for partition in self.partitions)
 
+    @property
+    def oldest_ms(self) -> int | None:
+        """The lowest `oldest_ms` of the partitions; None if that of none is known."""
+        known = (part.oldest_ms for part in self.partitions if part.oldest_ms is not None)
+        return min(known, default=None)
+
 
 def share_state(group: ShareGroup) -> ConsumerGroupState:
     """The state of a share group. Raises Corrupt."""
@@ -85,29 +97,53 @@ def share_state(group: ShareGroup) -> ConsumerGroupState:
     return ConsumerGroupState.STABLE if is_held else ConsumerGroupState.EMPTY
 
 
+def unfinished(
+    group: ShareGroup, heads: Mapping[str, TopicHead]
+) -> dict[str, list[tuple[int, int]]]:
+    """By topic the partitions with records that are not finished, each with the offset of the
+    first. Raises Corrupt.
+    """
+    found: dict[str, list[tuple[int, int]]] = {}
+    for key, state, end in _of_topics(group, heads):
+        if state.start < end:
+            found.setdefault(key.topic, []).append((key.partition, state.start))
+    return found
+
+
+def _of_topics(
+    group: ShareGroup, heads: Mapping[str, TopicHead]
+) -> Iterator[tuple[PartitionId, SharePartition, int]]:
+    """The partitions of topics that exist, each with its end, in order. Raises Corrupt."""
+    for key, state in sorted(group.partitions().items()):
+        head = heads.get(key.topic)
+        if head is not None and head.topic_id == key.topic_id:
+            yield key, state, head.next_offsets[key.partition]
+
+
 def share_description(
-    group_id: str, group: ShareGroup, heads: Mapping[str, TopicHead], now_ms: int
+    group_id: str,
+    group: ShareGroup,
+    heads: Mapping[str, TopicHead],
+    times_ms: Mapping[tuple[str, int], int | None],
+    now_ms: int,
 ) -> ShareGroupDescription:
-    """A share group, with the heads of the topics that exist, at the time `now_ms`. Raises
-    Corrupt.
+    """A share group, with the heads of the topics that exist, and by topic and partition the
+    timestamps of the first records that are not finished, at the time `now_ms`. Raises Corrupt.
     """
     members: Counter[str] = Counter()
     partitions = []
-    for key, state in sorted(group.partitions().items()):
-        head = heads.get(key.topic)
-        if head is None or head.topic_id != key.topic_id:
-            continue
+    for key, state, end in _of_topics(group, heads):
         for span in state.spans:
             if span.status.lock is not None:
                 members[span.status.lock.owner] += span.end - span.first
-        end = head.next_offsets[key.partition]
-        partitions.append(_described(key.topic, key.partition, state, end, now_ms))
+        place = key.topic, key.partition
+        partitions.append(_described(*place, state, end, times_ms.get(place), now_ms))
     listed = [ShareGroupMember(*member) for member in sorted(members.items())]
     return ShareGroupDescription(group_id, share_state(group), listed, partitions)
 
 
 def _described(
-    topic: str, partition: int, state: SharePartition, end: int, now_ms: int
+    topic: str, partition: int, state: SharePartition, end: int, oldest_ms: int | None, now_ms: int
 ) -> SharePartitionDescription:
     found: Counter[RecordState] = Counter()
     delayed = 0
@@ -125,5 +161,8 @@ def _described(
         found[RecordState.ACQUIRED],
         found[RecordState.AVAILABLE],
         delayed,
+        found[RecordState.ACKNOWLEDGED],
+        found[RecordState.ARCHIVED],
         state.undecided + new,
+        oldest_ms,
     )

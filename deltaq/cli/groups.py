@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from deltaq.cli.arguments import Group, Groups, complete_topic
+from deltaq.cli.arguments import Group, Groups
 from deltaq.cli.command import (
     Command,
     Commands,
@@ -18,6 +18,8 @@ from deltaq.cli.command import (
     finish,
 )
 from deltaq.cli.deletion import report_deleted
+from deltaq.cli.queues import queue_rows
+from deltaq.cli.resets import PLACES, Execute, ResetTopics, report_resets
 from deltaq.cli.session import CliSession
 from deltaq.cli.table import Column
 from deltaq.errors import KafkaException
@@ -32,24 +34,31 @@ _VERBS = Commands("List, describe and delete consumer groups, and reset their of
 
 @_VERBS.add("list")
 def list_groups(session: CliSession) -> None:
-    """List groups with their state and how far they are behind.
+    """List groups with their type, their state and how far they are behind.
 
-    LAG is the number of offsets between what is committed and the ends of the topics. It is - where
-    it is not known: where a partition with records has no committed offset.
+    The LAG of a consumer group is the number of offsets between what is committed and the ends of
+    the topics, - where it is not known: where a partition with records has no committed offset. For
+    a share group it is the number of records that are not finished.
     """
     found = session.admin.list_consumer_groups().result()
     groups = [listing.group_id for listing in found.valid]
     lags = session.admin.consumer_group_lag(groups) if groups else {}
     rows: list[dict[str, Any]] = []
     for group, future in lags.items():
+        row: dict[str, Any] = {"group": group, "type": "consumer"}
+        rows.append(row)
         try:
             lag = future.result()
         except KafkaException as error:  # such as that of a topic which cannot be read
-            rows.append({"group": group, "error": error.error.str()})
+            row["error"] = error.error.str()
         else:
             topics = sorted({partition.topic for partition in lag.partitions})
-            rows.append({"group": group, "state": lag.state.name, "lag": lag.lag, "topics": topics})
-    columns = [Column("group"), Column("state"), Column("lag", as_lag), Column("topics", _names)]
+            row |= {"state": lag.state.name, "lag": lag.lag, "topics": topics}
+    queues, _ = queue_rows(session)  # what cannot be listed is in both answers
+    rows += [{**row, "type": "share"} for row in queues]
+    rows.sort(key=lambda row: row["group"])
+    texts = [Column(name) for name in ("group", "type", "state")]
+    columns = [*texts, Column("lag", as_lag), Column("topics", _names)]
     if broken := sum("error" in row for row in rows):
         columns.append(Column("error"))
     session.out.rows(columns, rows)
@@ -156,23 +165,8 @@ def delete_groups(
 def reset_offsets(
     session: CliSession,
     group: Group,
-    topics: Annotated[
-        list[str] | None,
-        Option(
-            "--topic",
-            "-t",
-            help="Only this topic; without it all that are committed. May be repeated.",
-            autocompletion=complete_topic,
-        ),
-    ] = None,
-    to: Annotated[
-        str | None,
-        Option(
-            "--to",
-            metavar="PLACE",
-            help="beginning, end, an offset, -N before the end, an age or a time.",
-        ),
-    ] = None,
+    topics: ResetTopics = None,
+    to: Annotated[str | None, Option("--to", metavar="PLACE", help=PLACES)] = None,
     to_earliest: Annotated[
         bool, Option("--to-earliest", help="The same as --to beginning.")
     ] = False,
@@ -191,9 +185,7 @@ def reset_offsets(
     export: Annotated[
         Path | None, Option("--export", metavar="FILE", help="Write the new offsets to this file.")
     ] = None,
-    execute: Annotated[
-        bool, Option("--execute", help="Commit the new offsets. Without it, only show them.")
-    ] = False,
+    execute: Execute = False,
 ) -> None:
     """Set the committed offsets of a group without members. A dry run, unless --execute is given.
 
@@ -215,20 +207,7 @@ def reset_offsets(
         offset_resets.write_resets(export, resets)
     if execute and resets:
         offset_resets.commit_resets(session.admin, group, resets)
-    rows = [
-        {
-            "topic": r.topic,
-            "partition": r.partition,
-            "committed": r.committed,
-            "new_offset": r.target,
-            "lag": r.lag,
-        }
-        for r in resets
-    ]
-    numbers = [Column(name, as_count) for name in ("committed", "new_offset", "lag")]
-    session.out.rows([Column("topic"), Column("partition"), *numbers], rows)
-    if not execute:
-        session.out.note("dry run: nothing was committed; add --execute")
+    report_resets(session, resets, "committed", execute=execute)
 
 
 def _target(

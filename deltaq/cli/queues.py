@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from deltaq.cli.arguments import Group, Groups, complete_topic
+from deltaq.cli.arguments import Group, Groups
 from deltaq.cli.command import (
     Command,
     Commands,
@@ -17,10 +17,12 @@ from deltaq.cli.command import (
     finish,
 )
 from deltaq.cli.deletion import report_deleted
+from deltaq.cli.resets import PLACES, Execute, ResetTopics, report_resets
 from deltaq.cli.session import CliSession
 from deltaq.cli.table import Column
+from deltaq.errors import KafkaException
 from deltaq.message import TopicPartition
-from deltaq.units import as_count, as_lag
+from deltaq.units import as_age, as_count, as_lag
 
 _VERBS = Commands("List, describe and delete share groups, and have them begin anew.")
 
@@ -29,30 +31,48 @@ _VERBS = Commands("List, describe and delete share groups, and have them begin a
 def list_queues(session: CliSession) -> None:
     """List share groups with their state and how far they are behind.
 
-    LAG is the number of records that are neither accepted nor archived.
+    LAG is the number of records that are neither accepted nor archived, OLDEST the age of the first
+    of them by its timestamp.
     """
+    rows, errors = queue_rows(session)
+    columns = [Column("group"), Column("state"), Column("lag", as_lag), _oldest(session)]
+    session.out.rows([*columns, Column("topics", ", ".join)], rows)
+    for error in errors:
+        session.out.note(error.error.str())
+    if errors:
+        finish(1)
+
+
+def queue_rows(session: CliSession) -> tuple[list[dict[str, Any]], list[KafkaException]]:
+    """A row for each share group, and why others cannot be read."""
     found = session.admin.list_share_groups().result()
     ids = [listing.group_id for listing in found.valid]
-    described = session.admin.describe_share_groups(ids) if ids else {}
     rows = []
-    for group, future in described.items():
+    for group, future in (session.admin.describe_share_groups(ids) if ids else {}).items():
         about = future.result()
-        topics = sorted({partition.topic for partition in about.partitions})
-        row = {"group": group, "state": about.state.name, "lag": about.lag, "topics": topics}
+        row: dict[str, Any] = {"group": group, "state": about.state.name, "lag": about.lag}
+        row["oldest_ms"] = about.oldest_ms
+        row["topics"] = sorted({partition.topic for partition in about.partitions})
         rows.append(row)
-    session.out.rows(
-        [Column("group"), Column("state"), Column("lag", as_lag), Column("topics", ", ".join)], rows
-    )
-    for unlisted in found.errors:
-        session.out.note(unlisted.error.str())
-    if found.errors:
-        finish(1)
+    return rows, found.errors
+
+
+def _oldest(session: CliSession) -> Column:
+    """The age of the first record that is not finished."""
+    now_ms = session.clock.time_ms()
+
+    def age(oldest_ms: int | None) -> str:
+        return "" if oldest_ms is None else as_age(max(0, now_ms - oldest_ms))
+
+    return Column("oldest_ms", age, "OLDEST")
 
 
 @_VERBS.add("describe")
 def describe_queue(session: CliSession, group: Group) -> None:
     """Describe a share group: the members that hold records, and for each partition what is
     accepted, held, and waits to be delivered again.
+
+    ACKNOWLEDGED and ARCHIVED count only what is finished out of order, above START OFFSET.
     """
     about = session.admin.describe_share_groups([group])[group].result()
     if about.state.name == "DEAD":
@@ -68,20 +88,41 @@ def describe_queue(session: CliSession, group: Group) -> None:
             "acquired": part.acquired,
             "available": part.available,
             "delayed": part.delayed,
+            "acknowledged": part.acknowledged,
+            "archived": part.archived,
             "lag": part.lag,
+            "oldest_ms": part.oldest_ms,
         }
         for part in about.partitions
     ]
     if session.out.is_json:
-        summary = {"group": group, "state": about.state.name, "lag": about.lag}
+        summary: dict[str, Any] = {"group": group, "state": about.state.name, "lag": about.lag}
+        summary["oldest_ms"] = about.oldest_ms
         session.out.json({**summary, "members": members, "partitions": partitions})
         return
-    session.out.fields([("Group", group), ("State", about.state.name), ("Lag", as_lag(about.lag))])
+    oldest = _oldest(session)
+    session.out.fields(
+        [
+            ("Group", group),
+            ("State", about.state.name),
+            ("Lag", as_lag(about.lag)),
+            ("Oldest", oldest.show(about.oldest_ms)),
+        ]
+    )
     session.out.line()
     offsets = [Column(name, as_count) for name in ("start_offset", "next_offset", "end_offset")]
-    counts = [Column(name, as_count) for name in ("acquired", "available", "delayed")]
+    states = ("acquired", "available", "delayed", "acknowledged", "archived")
+    counts = [Column(name, as_count) for name in states]
     session.out.rows(
-        [Column("topic"), Column("partition"), *offsets, *counts, Column("lag", as_lag)], partitions
+        [
+            Column("topic"),
+            Column("partition"),
+            *offsets,
+            *counts,
+            Column("lag", as_lag),
+            oldest,
+        ],
+        partitions,
     )
     if members:
         session.out.line()
@@ -105,26 +146,9 @@ def delete_queues(
 def reset_queue(
     session: CliSession,
     group: Group,
-    to: Annotated[
-        str,
-        Option(
-            "--to",
-            metavar="PLACE",
-            help="beginning, end, an offset, -N before the end, an age or a time.",
-        ),
-    ],
-    topics: Annotated[
-        list[str] | None,
-        Option(
-            "--topic",
-            "-t",
-            help="Only this topic; without it all that the group reads. May be repeated.",
-            autocompletion=complete_topic,
-        ),
-    ] = None,
-    execute: Annotated[
-        bool, Option("--execute", help="Set the new offsets. Without it, only show them.")
-    ] = False,
+    to: Annotated[str, Option("--to", metavar="PLACE", help=PLACES)],
+    topics: ResetTopics = None,
+    execute: Execute = False,
 ) -> None:
     """Have a share group begin anew, whatever it has decided. A dry run, unless --execute is given.
 
@@ -143,20 +167,7 @@ def reset_queue(
     if execute and resets:
         wanted = [TopicPartition(reset.topic, reset.partition, reset.target) for reset in resets]
         session.admin.alter_share_group_offsets(group, wanted).result()
-    rows = [
-        {
-            "topic": reset.topic,
-            "partition": reset.partition,
-            "start_offset": reset.committed,
-            "new_offset": reset.target,
-            "lag": reset.lag,
-        }
-        for reset in resets
-    ]
-    numbers = [Column(name, as_count) for name in ("start_offset", "new_offset", "lag")]
-    session.out.rows([Column("topic"), Column("partition"), *numbers], rows)
-    if not execute:
-        session.out.note("dry run: nothing was changed; add --execute")
+    report_resets(session, resets, "start_offset", execute=execute)
 
 
 COMMANDS: Mapping[str, Command] = {"queues": _VERBS}

@@ -6,6 +6,7 @@ import logging
 import operator
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias
 from weakref import finalize
@@ -106,7 +107,8 @@ class ShareConsumer(Generic[K, V]):
         self._topics = SharedTopics(self._store, clock, self._schemas.get)
         self._subscribed: tuple[str, ...] = ()
         self._returned = ReturnedRecords()
-        self._outcomes: list[Callable[[], object]] = []  # of acknowledgements, for the callback
+        # Results of acknowledgements, for the callback.
+        self._outcomes: list[tuple[dict[TopicPartition, set[int]], KafkaException | None]] = []
         self._callback: CommitCallback | None = None
         self._calls = SingleThread()
         self._outage = OutageReports(clock)
@@ -469,14 +471,10 @@ class ShareConsumer(Generic[K, V]):
     def _note(
         self, offsets: Mapping[PartitionId, frozenset[int]], error: KafkaException | None
     ) -> None:
-        """Note the result of acknowledgements, for the callback."""
-        found = {
-            TopicPartition(*place, 0): set(of_partition)
-            for place, of_partition in _by_partition(offsets).items()
-            if of_partition
-        }
-        if (callback := self._callback) is not None and found:
-            self._outcomes.append(lambda: callback(found, error))
+        """Note the result of acknowledgements, for a call of the callback for each partition."""
+        for place, of_partition in _by_partition(offsets).items():
+            if of_partition:
+                self._outcomes.append(({TopicPartition(*place, 0): set(of_partition)}, error))
 
     def _call_back_before(self, messages: Sequence[Message[Any, Any]]) -> None:
         """Run callbacks before messages are returned. If one raises, the application does not get
@@ -491,13 +489,17 @@ class ShareConsumer(Generic[K, V]):
 
     def _call_back(self) -> None:
         while self._outcomes:
-            self._calls.call_back(self._outcomes.pop(0))
+            outcome = self._outcomes.pop(0)
+            # As in librdkafka, the callback of this time counts, not that of the commit.
+            if (callback := self._callback) is not None:
+                self._calls.call_back(partial(callback, *outcome))
 
     @alone
     def set_acknowledgement_commit_callback(self, callback: CommitCallback | None) -> None:
-        """Call `callback(offsets, exception)` after acknowledgements were written or refused:
-        offsets by partition, and None or a KafkaException. It runs inside `poll`, `commit_sync`,
-        `commit_async` and `close`; what it raises comes out of these. None removes it.
+        """Call `callback(offsets, exception)` for each partition after acknowledgements were
+        written or refused: its offsets, and None or a KafkaException. It runs inside `poll`,
+        `commit_sync`, `commit_async` and `close`; what it raises comes out of these. None removes
+        it.
         """
         if callback is not None and not callable(callback):
             raise TypeError("callback must be callable or None")

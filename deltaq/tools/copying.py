@@ -275,6 +275,11 @@ class _CopyRun:
         with self._reported("groups that cannot be read"):
             for error in found.errors:
                 raise error
+        for name in source.names():
+            with self._reported(f"group {name}"):
+                if source.find_share_group(name) is not None:
+                    reason = "a share group is not copied: begin one by deltaq queues reset"
+                    raise KafkaException(KafkaError(KafkaError._UNSUPPORTED_FEATURE, reason))
         publish_sent_offsets(self._stores[0], self._clock, self._deadline())
         self._offsets = offsets
 

@@ -11,7 +11,7 @@ from deltaq.store import Store
 from deltaq.topics.follower import TopicReader, topic_reader
 from deltaq.topics.layout_cache import LayoutCache
 from deltaq.topics.state import TopicHead
-from deltaq.topics.time_lookup import offsets_for_times
+from deltaq.topics.time_lookup import offsets_for_times, times_from
 
 
 class TopicLookup:
@@ -53,6 +53,15 @@ class TopicLookup:
             reader.check_end()
             answers = self._answers(reader, asked)
         return answers
+
+    def times_from(self, topic: str, asked: Sequence[tuple[int, int]]) -> list[int | None]:
+        """For each (partition, offset) the timestamp in ms of the first record at the offset or
+        after it; None if there is none. Raises UnknownTopic, Unavailable, Corrupt, Incompatible.
+        """
+        reader = self._reader(topic)
+        reader.catch_up()
+        _checked(reader.head, topic, None)
+        return times_from(self._store, reader, asked, self._clock)
 
     def _reader(self, topic: str) -> TopicReader:
         """A reader for one query, since queries of several threads may run at once."""

@@ -121,6 +121,36 @@ def time_of_offset(store: Store, log: ReadableTopic, partition: int, offset: int
     return through_compactions(log, search)
 
 
+def times_from(
+    store: Store, log: ReadableTopic, asked: Sequence[tuple[int, int]], clock: Clock
+) -> list[int | None]:
+    """For each (partition, offset) the timestamp in ms of the first record at the offset or after
+    it; None if there is none. In parallel on a remote store. Raises as `offset_for_time`.
+    """
+
+    def one(question: tuple[int, int]) -> int | None:
+        return _time_from(store, log, *question)
+
+    def search() -> list[int | None]:
+        return in_parallel_if_remote(store, clock, one, asked)
+
+    return through_compactions(log, search)
+
+
+def _time_from(store: Store, log: ReadableTopic, partition: int, offset: int) -> int | None:
+    first = max(offset, log.live_head.start_offsets[partition])
+    for batch in log.index.batches(partition, first):
+        file, start = log.index.files[batch.path], max(batch.base_offset, first)
+        if file.append_time_ms is not None and not batch.sparse:
+            return file.append_time_ms
+        end = batch.next_offset if batch.sparse else start + 1
+        read = FileRead(file, ((batch, start, end),), layout_of(store, file))
+        _, times_ms = _times(store, read)
+        if len(times_ms):
+            return int(times_ms[0].as_py())
+    return None
+
+
 def newest_time(store: Store, log: ReadableTopic, partition: int) -> tuple[int, int] | None:
     """(offset, timestamp in ms) of the record with the highest timestamp, the first of several;
     None if there is none.

@@ -109,7 +109,8 @@ def share_settings_of_consumers(session: ProgramRun) -> Any:
     make = session.kafka.ShareConsumer
     base = {"bootstrap.servers": session.target.address}
     return {
-        "nothing": attempt(make),
+        # Through `attempt` alone, it would be called with an empty dict of keywords.
+        "nothing": attempt(lambda: make()),
         "no_group": attempt(make, base),
         **{
             name: attempt(make, base | {"group.id": "g", name: value})

@@ -6,9 +6,23 @@ from typing import Any
 
 import pytest
 
-from deltaq import Consumer, GroupInUse, KafkaError, KafkaException, TopicPartition
-from deltaq.admin import ConsumerGroupState, ShareGroupListing
+from deltaq import (
+    Consumer,
+    GroupInUse,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
+from deltaq.admin import (
+    ConsumerGroupState,
+    ShareGroupDescription,
+    ShareGroupListing,
+    SharePartitionDescription,
+)
+from deltaq.admin.share_groups import unfinished
 from deltaq.names import group_folder, log_entry
+from deltaq.topics.log import TopicLog
 from tests.doubles.sharing import LOCK_S, ShareWorld, places
 
 EMPTY, STABLE, DEAD = (
@@ -61,8 +75,79 @@ def test_a_description_counts_what_is_left(shared: ShareWorld) -> None:
         (part,) = about.partitions
         assert (part.start_offset, part.next_offset, part.end_offset) == (0, 6, 10)
         assert (part.acquired, part.available, part.delayed, part.lag) == (1, 2, 1, 7)
+        assert (part.acknowledged, part.archived) == (3, 0)
         assert [member.records for member in about.members] == [1]
         assert about.lag == 7
+
+
+def fill_at(shared: ShareWorld, *times_ms: int) -> None:
+    """Write a message at each of these times."""
+    producer = Producer(bootstrap_servers="memory://shared", store=shared.store, linger_ms=60_000)
+    with producer:
+        for time_ms in times_ms:
+            producer.produce("t", b"x", partition=0, timestamp=time_ms)
+
+
+def oldest_ms(shared: ShareWorld) -> int | None:
+    with shared.admin() as admin:
+        about = admin.describe_share_groups(["g"])["g"].result(20)
+    (part,) = about.partitions
+    assert part.oldest_ms == about.oldest_ms
+    return part.oldest_ms
+
+
+def test_the_oldest_is_the_first_record_that_is_not_finished(shared: ShareWorld) -> None:
+    fill_at(shared, 5_000, 3_000, 9_000)
+    found = []
+    with shared.consumer(max_poll_records=1) as consumer:
+        for _ in range(4):
+            consumer.poll(0)
+            found.append(oldest_ms(shared))
+    assert found == [5_000, 3_000, 9_000, None]
+
+
+def test_only_partitions_with_records_that_are_not_finished_are_looked_at(
+    shared: ShareWorld,
+) -> None:
+    fill_at(shared, 5_000, 3_000)
+    log = TopicLog(shared.store, "t")
+    log.load()
+    assert log.head is not None
+    with shared.consumer(max_poll_records=1) as consumer:
+        for expected in ({"t": [(0, 0)]}, {"t": [(0, 1)]}, {}):
+            consumer.poll(0)
+            assert unfinished(shared.log().read(), {"t": log.head}) == expected
+
+
+def test_the_oldest_is_not_one_that_the_topic_has_removed(shared: ShareWorld) -> None:
+    fill_at(shared, 5_000, 3_000, 9_000)
+    with shared.consumer(max_poll_records=1) as consumer:
+        consumer.poll(0)
+    with shared.admin() as admin:
+        admin.delete_records([TopicPartition("t", 0, 2)])[TopicPartition("t", 0)].result(20)
+    assert oldest_ms(shared) == 9_000
+
+
+def test_a_damaged_file_hides_the_age_and_nothing_else(shared: ShareWorld) -> None:
+    fill_at(shared, 5_000)
+    with shared.consumer(explicit=True) as consumer:
+        consumer.release(consumer.poll(0)[0])
+    (path,) = [
+        entry.key for entry in shared.store.list("topics/t/") if entry.key.endswith(".parquet")
+    ]
+    shared.store.delete(path)
+    shared.store.put(path, b"PAR1")
+    with shared.admin() as admin:
+        (part,) = admin.describe_share_groups(["g"])["g"].result(20).partitions
+    assert (part.available, part.lag, part.oldest_ms) == (1, 1, None)
+
+
+def test_the_oldest_of_a_group_is_that_of_its_partitions() -> None:
+    def part(number: int, oldest: int | None) -> SharePartitionDescription:
+        return SharePartitionDescription("t", number, 0, 0, 1, 0, 0, 0, 0, 0, 1, oldest)
+
+    group = ShareGroupDescription("g", EMPTY, [], [part(0, 7), part(1, None), part(2, 4)])
+    assert group.oldest_ms == 4
 
 
 def test_a_deleted_topic_is_not_described(shared: ShareWorld) -> None:

@@ -40,11 +40,11 @@ def billing(deltaq: Shell) -> Shell:
 
 def test_groups_are_listed_with_their_lag(billing: Shell) -> None:
     assert billing("groups list").printed("""
-        GROUP    STATE  LAG  TOPICS
-        billing  EMPTY    2  orders
+        GROUP    TYPE      STATE  LAG  TOPICS
+        billing  consumer  EMPTY    2  orders
         """)
     assert billing("groups list -o json").json == [
-        {"group": "billing", "state": "EMPTY", "lag": 2, "topics": ["orders"]}
+        {"group": "billing", "type": "consumer", "state": "EMPTY", "lag": 2, "topics": ["orders"]}
     ]
 
 
@@ -54,9 +54,9 @@ def test_an_unknown_lag_is_no_number(billing: Shell) -> None:
         consumer.subscribe(["orders"])
         consumer.poll(0.1)
         assert billing("groups list").printed("""
-            GROUP    STATE   LAG  TOPICS
-            billing  EMPTY     2  orders
-            partly   STABLE    -  orders
+            GROUP    TYPE      STATE   LAG  TOPICS
+            billing  consumer  EMPTY     2  orders
+            partly   consumer  STABLE    -  orders
             """)
         assert [group["lag"] for group in billing("groups list -o json").json] == [2, None]
         described = billing("groups describe partly -o json").json
@@ -120,7 +120,7 @@ def test_offsets_are_reset_only_when_that_is_executed(
 ) -> None:
     dry = billing(f"groups reset-offsets billing {target} -o json")
     assert [row["new_offset"] for row in dry.json] == expected
-    assert dry.errors == "deltaq: dry run: nothing was committed; add --execute\n"
+    assert dry.errors == "deltaq: dry run: nothing was changed; add --execute\n"
     assert _committed(billing) == [1, 2]
     assert billing(f"groups reset-offsets billing {target} --execute").errors == ""
     assert _committed(billing) == expected

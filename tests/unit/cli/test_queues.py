@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from deltaq import Producer, ShareConsumer
+from deltaq import Consumer, Producer, ShareConsumer, TopicPartition
 from tests.unit.cli.conftest import ROOT, Shell
 
 
@@ -26,25 +28,56 @@ def mails(deltaq: Shell) -> Shell:
 
 
 def test_share_groups_are_listed_with_their_lag(mails: Shell) -> None:
+    (found,) = mails("queues list -o json").json
+    oldest_ms = found.pop("oldest_ms")
+    assert found == {"group": "mails", "state": "EMPTY", "lag": 4, "topics": ["orders"]}
+    with Consumer(bootstrap_servers=ROOT, group_id="reader") as reader:
+        reader.assign([TopicPartition("orders", 0, 1)])
+        (message,) = reader.consume(1, 20)
+    assert oldest_ms == message.timestamp()[1]
+    heading, line = mails("queues list").output.splitlines()
+    assert heading.split() == ["GROUP", "STATE", "LAG", "OLDEST", "TOPICS"]
+    assert re.fullmatch(r"mails  EMPTY    4  \d+ seconds?  orders", line)
+
+
+def test_a_queue_without_records_has_no_oldest(mails: Shell) -> None:
+    assert mails("queues reset mails --to end --execute").status == 0
     assert mails("queues list").printed("""
-        GROUP  STATE  LAG  TOPICS
-        mails  EMPTY    4  orders
+        GROUP  STATE  LAG  OLDEST  TOPICS
+        mails  EMPTY    0          orders
         """)
-    assert mails("queues list -o json").json == [
-        {"group": "mails", "state": "EMPTY", "lag": 4, "topics": ["orders"]}
-    ]
-    assert mails("groups list").output == "GROUP  STATE  LAG  TOPICS\n"
+
+
+def test_the_list_of_groups_shows_of_which_type_each_is(mails: Shell) -> None:
+    with Consumer(bootstrap_servers=ROOT, group_id="billing") as consumer:
+        consumer.commit(offsets=[TopicPartition("orders", 0, 5)], asynchronous=False)
+    assert mails("groups list").printed("""
+        GROUP    TYPE      STATE  LAG  TOPICS
+        billing  consumer  EMPTY    1  orders
+        mails    share     EMPTY    4  orders
+        """)
 
 
 def test_a_share_group_is_described(mails: Shell) -> None:
-    assert mails("queues describe mails").printed("""
-        Group  mails
-        State  EMPTY
-        Lag    4
-
-        TOPIC   PARTITION  START OFFSET  NEXT OFFSET  END OFFSET  ACQUIRED  AVAILABLE  DELAYED  LAG
-        orders  0                     1            3           6         0          1        1    4
-        """)
+    summary, table = mails("queues describe mails").output.split("\n\n")
+    assert re.fullmatch(r"Group +mails\nState +EMPTY\nLag +4\nOldest +\d+ seconds?", summary)
+    heading, line = table.splitlines()
+    assert heading.split("  ")[-1] == "OLDEST"
+    shown = dict(zip(re.split("  +", heading), re.split("  +", line), strict=True))
+    assert re.fullmatch(r"\d+ seconds?", shown.pop("OLDEST"))
+    assert shown == {
+        "TOPIC": "orders",
+        "PARTITION": "0",
+        "START OFFSET": "1",
+        "NEXT OFFSET": "3",
+        "END OFFSET": "6",
+        "ACQUIRED": "0",
+        "AVAILABLE": "1",
+        "DELAYED": "1",
+        "ACKNOWLEDGED": "1",
+        "ARCHIVED": "0",
+        "LAG": "4",
+    }
 
 
 def test_the_members_that_hold_records_are_described(mails: Shell) -> None:
@@ -55,6 +88,8 @@ def test_the_members_that_hold_records_are_described(mails: Shell) -> None:
         assert found["state"] == "STABLE"
         ((member, records),) = [each.values() for each in found["members"]]
         assert (member[:2], records) == ("w-", 3)
+        (described,) = found["partitions"]
+        assert described.pop("oldest_ms") == found["oldest_ms"]
         assert found["partitions"] == [
             {
                 "topic": "orders",
@@ -65,6 +100,8 @@ def test_the_members_that_hold_records_are_described(mails: Shell) -> None:
                 "acquired": 3,
                 "available": 1,
                 "delayed": 1,
+                "acknowledged": 1,
+                "archived": 0,
                 "lag": 4,
             }
         ]

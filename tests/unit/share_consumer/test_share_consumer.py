@@ -352,6 +352,32 @@ def test_the_callback_hears_of_each_acknowledgement(shared: ShareWorld) -> None:
     assert heard[2:] == [({T: {2}}, None)]
 
 
+def test_the_callback_is_called_for_each_partition() -> None:
+    shared = ShareWorld(partitions=2)
+    shared.fill(2)
+    shared.fill(1, partition=1)
+    heard: list[Any] = []
+    with shared.consumer() as consumer:
+        consumer.set_acknowledgement_commit_callback(lambda *about: heard.append(about))
+        consumer.poll(0)
+        consumer.commit_sync()
+    expected = [({T: {0, 1}}, None), ({TopicPartition("t", 1): {0}}, None)]
+    assert sorted(heard, key=str) == sorted(expected, key=str)
+
+
+def test_the_callback_of_the_time_of_the_call_hears_of_a_commit(shared: ShareWorld) -> None:
+    shared.fill(1)
+    before: list[Any] = []
+    after: list[Any] = []
+    with shared.consumer() as consumer:
+        consumer.set_acknowledgement_commit_callback(lambda *about: before.append(about))
+        consumer.poll(0)
+        consumer.commit_async()
+        consumer.set_acknowledgement_commit_callback(lambda *about: after.append(about))
+        consumer.poll(0)
+    assert (before, after) == ([], [({T: {0}}, None)])
+
+
 def test_the_callback_hears_what_was_refused(shared: ShareWorld) -> None:
     shared.fill(1)
     heard: list[Any] = []

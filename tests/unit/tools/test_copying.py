@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pydantic import BaseModel
 
-from deltaq import AdminClient, Consumer, Producer, Topic, TopicPartition
+from deltaq import AdminClient, Consumer, Producer, ShareConsumer, Topic, TopicPartition
 from deltaq.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, ResourceType
 from deltaq.clock import SYSTEM_CLOCK
 from deltaq.errors import KafkaError, KafkaException, UnknownTopic
@@ -412,6 +412,18 @@ def test_topics_are_chosen_by_patterns() -> None:
         "orders",
         "outbox",
     ]
+
+
+def test_a_share_group_is_not_copied_and_named() -> None:
+    _topic()
+    _produce("orders", 2)
+    with ShareConsumer(bootstrap_servers=SOURCE, group_id="mails") as worker:
+        worker.subscribe(["orders"])
+        worker.poll(0)
+    report = _copy(groups=True)
+    assert (report.topics, report.groups) == ({"orders": 2}, [])
+    assert set(report.failures) == {"group mails"}
+    assert "a share group is not copied" in report.failures["group mails"].error.str()
 
 
 def test_the_committed_offsets_of_groups_are_copied() -> None:

@@ -23,7 +23,7 @@ from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
 from deltaq.topics.layout_cache import LAYOUTS_KEPT, LayoutCache
 from deltaq.topics.log import TopicLog
 from deltaq.topics.lookup import TopicLookup
-from deltaq.topics.time_lookup import newest_time, offset_for_time, time_of_offset
+from deltaq.topics.time_lookup import newest_time, offset_for_time, time_of_offset, times_from
 from tests.doubles.compaction import compact
 from tests.doubles.reading import eventually
 
@@ -126,6 +126,9 @@ def _check_against_every_record(files, compacted, dropped):
             assert offset_for_time(store, log, partition, timestamp) == expected
         for offset in range(24):
             assert time_of_offset(store, log, partition, offset) == times.get(offset)
+            following = min((other for other in times if other >= offset), default=None)
+            expected = None if following is None else times[following]
+            assert times_from(store, log, [(partition, offset)], SYSTEM_CLOCK) == [expected]
         newest = max(times.items(), key=lambda item: (item[1], -item[0]), default=None)
         assert newest_time(store, log, partition) == newest
 
@@ -173,6 +176,7 @@ def test_a_time_lookup_with_log_append_time_reads_no_file():
     ] == [0, 0, 2, 2]
     assert offset_for_time(store, log, 0, int(second) + 1) is None
     assert time_of_offset(store, log, 0, 3) == int(second)
+    assert times_from(store, log, [(0, 3), (0, 0)], SYSTEM_CLOCK) == [int(second), int(first)]
     assert store.operations["get"] == before
 
 

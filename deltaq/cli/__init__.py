@@ -9,8 +9,8 @@ Modules:
 * `topics`, `produce`, `messages`, `groups`, `queues`, `transactions`, `views`, `schemas`, `copies`,
   `health`, `estimates`, `top`, `serve`: the commands of a subject; `health` has `setup`, `doctor`,
   `maintain` and `sql`
-* `printing`, `query_result`, `deletion`: how messages, and rows of queries and views, are printed;
-  what became of what is deleted
+* `printing`, `query_result`, `deletion`, `resets`: how messages, and rows of queries and views, are
+  printed; what became of what is deleted; what the resets of groups have in common
 * `__main__`: `python -m deltaq.cli`
 """
 

@@ -11,6 +11,9 @@ from deltaq.metrics.catalogue import (
     GROUP_LAG,
     GROUP_MEMBERS,
     GROUP_TOPIC_LAG,
+    SHARE_GROUP_ACQUIRED,
+    SHARE_GROUP_AVAILABLE,
+    SHARE_GROUP_OLDEST,
     TOPIC_BYTES,
     TOPIC_COMMITS,
     TOPIC_FILES,
@@ -49,6 +52,16 @@ def root_samples(roots: Sequence[Root]) -> Iterator[Sample]:
                 yield from _lag(
                     GROUP_TOPIC_LAG, {**labels, "topic": topic_name}, group.lag_in(topic_name)
                 )
+        for name, queue in view.queues.items():
+            labels = {**at, "group": name}
+            yield Sample(GROUP_LAG, labels, queue.lag)
+            yield Sample(GROUP_MEMBERS, labels, len(queue.members))
+            parts = queue.partitions
+            yield Sample(SHARE_GROUP_ACQUIRED, labels, sum(part.acquired for part in parts))
+            yield Sample(SHARE_GROUP_AVAILABLE, labels, sum(part.available for part in parts))
+            if queue.oldest_ms is not None:
+                age_ms = max(0, root.clock.time_ms() - queue.oldest_ms)
+                yield Sample(SHARE_GROUP_OLDEST, labels, age_ms / 1000)
         yield Sample(UNREADABLE, at, len(view.errors))
         yield Sample(COST_PER_DAY, at, view.cost.dollars)
 

@@ -147,6 +147,22 @@ def _group_of(visit: Visit) -> GroupPage:
     return view.groups[name]
 
 
+def queues(visit: Visit) -> Page:
+    """All share groups."""
+    values = {"view": visit.view(), "now_ms": visit.root.clock.time_ms()}
+    return Page("queues.html", values, live="_queues.html")
+
+
+def queue(visit: Visit) -> Page:
+    """A share group: what it has not finished, and who holds messages."""
+    name, view = visit.names["group"], visit.view()
+    if name not in view.queues:
+        reason = f"share group {name!r} does not exist"
+        raise KafkaException(KafkaError(KafkaError.GROUP_ID_NOT_FOUND, reason))
+    values = {"queue": view.queues[name], "now_ms": visit.root.clock.time_ms()}
+    return Page("queue.html", values, live="_queue.html")
+
+
 def maintenance(visit: Visit) -> Page:
     """What a round of maintenance would do first. Changes nothing."""
     lines: list[str] = []
@@ -248,6 +264,8 @@ PAGES: Mapping[str, Callable[[Visit], Page]] = {
     "/topics/{topic}/messages": messages,
     "/groups": groups,
     "/groups/{group}": group,
+    "/queues": queues,
+    "/queues/{group}": queue,
     "/views": view_groups,
     "/views/{group}": view_group,
     "/views/{group}/check": view_check,
@@ -261,6 +279,15 @@ SLOW = (messages, view_groups, view_group, view_check, transactions, maintenance
 """The pages that read more than a view, and take memory and time for it."""
 
 LIVE: Mapping[str, Callable[[Visit], Page]] = {
-    path: PAGES[path] for path in ("", "/topics/{topic}", "/groups", "/groups/{group}", "/cost")
+    path: PAGES[path]
+    for path in (
+        "",
+        "/topics/{topic}",
+        "/groups",
+        "/groups/{group}",
+        "/queues",
+        "/queues/{group}",
+        "/cost",
+    )
 }
 """Those with a part that is sent again with each view, which needs nothing but the view."""

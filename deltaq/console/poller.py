@@ -138,6 +138,7 @@ class Poller:
             now.errors,
             cost,
             requests_per_s=requests / seconds if seconds > 0 else None,
+            queues=now.queues,
         )
         sums = histories.sums.add(
             {

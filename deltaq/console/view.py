@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from deltaq.admin.groups import MemberDescription, PartitionLag, PendingOffset, total_lag
+from deltaq.admin.share_groups import ShareGroupDescription
 from deltaq.config import TopicSettings
 from deltaq.tools.cost import Cost
 from deltaq.tools.rates import GroupCount, RootSample, topic_rates
@@ -103,6 +104,7 @@ class RootView:
     dollars: Sequence[float] = NO_POINTS
     requests_per_s: float | None = None
     problem: str = ""
+    queues: Mapping[str, ShareGroupDescription] = field(default_factory=dict)
 
     @property
     def messages_per_s(self) -> float | None:

@@ -193,6 +193,20 @@ COMMITS_REFUSED = Counter(
     labels=("group", "reason"),
 )
 
+SHARE_ACKNOWLEDGEMENTS = Counter(
+    "deltaq_share_acknowledgements_total",
+    "records",
+    "A share consumer has written what it decided of records. `type` is `accept`, `release` or "
+    "`reject`; `refused` if another member or an administrator had taken them away before.",
+    labels=("group", "type"),
+)
+SHARE_LOCKS_ENDED = Counter(
+    "deltaq_share_locks_ended_total",
+    "locks",
+    "A share consumer takes records away from a member whose lock was over.",
+    labels=("group",),
+)
+
 # --- read when metrics are exported, of consumers ---
 
 RECORDS_LAG = Gauge(
@@ -298,6 +312,25 @@ GROUP_TOPIC_LAG = Gauge(
     ("root", "group", "topic"),
 )
 GROUP_MEMBERS = Gauge("deltaq_group_members", "members", "The members of a group.", _OF_GROUP)
+SHARE_GROUP_ACQUIRED = Gauge(
+    "deltaq_share_group_acquired",
+    "messages",
+    "The messages that members of a share group hold.",
+    _OF_GROUP,
+)
+SHARE_GROUP_AVAILABLE = Gauge(
+    "deltaq_share_group_available",
+    "messages",
+    "The messages that a share group was given back, and has to deliver again.",
+    _OF_GROUP,
+)
+SHARE_GROUP_OLDEST = Gauge(
+    "deltaq_share_group_oldest_seconds",
+    "seconds",
+    "The age of the first message that a share group has not finished, by its timestamp; no sample "
+    "without one.",
+    _OF_GROUP,
+)
 UNREADABLE = Gauge(
     "deltaq_root_unreadable",
     "names",

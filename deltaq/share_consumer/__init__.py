@@ -7,6 +7,7 @@ Modules:
 * `calls`: calls refused
 * `topics`: which offsets topics have, and the records that were taken
 * `returned`: what the application decides of the records that were returned
+* `statistics`: what it counts, also for `stats_cb`
 """
 
 from __future__ import annotations

@@ -33,6 +33,7 @@ from deltaq.serde.schema import TopicSchema
 from deltaq.share_consumer.calls import SingleThread, alone
 from deltaq.share_consumer.messages import Messages
 from deltaq.share_consumer.returned import DecidedRecords, ReturnedRecord, ReturnedRecords
+from deltaq.share_consumer.statistics import ShareStatistics
 from deltaq.share_consumer.topics import ReadPartition, SharedTopics
 from deltaq.share_groups.exchange import Exchange, Exchanged, LogRange, PartitionId
 from deltaq.share_groups.log import ShareLog
@@ -112,6 +113,7 @@ class ShareConsumer(Generic[K, V]):
         self._callback: CommitCallback | None = None
         self._calls = SingleThread()
         self._outage = OutageReports(clock)
+        self._statistics = ShareStatistics(config, clock)
         self._full_at: dict[PartitionId, float] = {}
         self._watch = self._store.watch()
         self._watch.add(names.group_folder(self._group) + names.LOG_FOLDER)
@@ -276,6 +278,7 @@ class ShareConsumer(Generic[K, V]):
         """The messages of a partition that are about to be returned."""
         key = part.partition
         self._returned.add(key, part.deliveries)
+        self._statistics.returned(key, len(part.messages))
         decided = AcknowledgeType.RELEASE if part.damage else AcknowledgeType.ACCEPT
         self._returned.add_unreadable(key, _all(part.others, decided))
         found: list[Message[K, V]] = list(part.messages)
@@ -463,6 +466,7 @@ class ShareConsumer(Generic[K, V]):
         self._may_hold = self._may_hold or bool(found.taken)
         self._returned.forget(decided)
         refused = _refused(decided, found)
+        self._statistics.acknowledged(decided, refused)
         self._note(
             {key: of - refused.get(key, frozenset()) for key, of in decided.offsets.items()}, None
         )
@@ -481,6 +485,7 @@ class ShareConsumer(Generic[K, V]):
         them, so they are released.
         """
         try:
+            self._statistics.emit_if_due()
             self._call_back()
         except BaseException:
             for message in messages:

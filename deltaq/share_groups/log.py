@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-from deltaq import names
+from deltaq import metrics, names
 from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.config.group import GroupSettings, group_settings
 from deltaq.delta.actions import Action, CommitInfo, DomainMetadata
@@ -197,15 +197,15 @@ class ShareLog:
         After OutcomeUnknown, `resolve` says whether it was made.
         """
         result = Exchanged({}, {}, {}, frozenset())
+        over: Collection[RecordLock] = ()
 
         def plan(group: ShareGroup, version: int, now_ms: int) -> list[Action]:
-            nonlocal result
+            nonlocal result, over
             group.check(self.group)
             partitions = (
                 group.partitions() if exchange.gives_back else group.known(exchange.partitions)
             )
             settings = group.settings
-            over: Collection[RecordLock] = ()
             if exchange.records_max:
                 now = self._clock.monotonic()
                 self._watch.observe(partitions.values(), now)
@@ -223,6 +223,8 @@ class ShareLog:
         except OutcomeUnknown as error:
             self._unresolved = error.token, result
             raise
+        if over:
+            metrics.SHARE_LOCKS_ENDED.add(len(over), group=self.group)
         return result
 
     def _sync(self, exchange: Exchange, result: Exchanged) -> None:

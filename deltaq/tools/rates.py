@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from deltaq.admin.group_calls import GroupCalls
 from deltaq.admin.groups import (
@@ -12,15 +13,17 @@ from deltaq.admin.groups import (
     ConsumerGroupState,
     description,
 )
+from deltaq.admin.share_groups import ShareGroupDescription, share_description, unfinished
 from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.config import TopicSettings
 from deltaq.delta.table_state import TableState
-from deltaq.errors import KafkaException, UnknownTopic
+from deltaq.errors import Corrupt, KafkaException, UnknownTopic
 from deltaq.groups.log import GroupLog
 from deltaq.groups.state import GroupHead
 from deltaq.maintenance.file_compaction import count_waiting
 from deltaq.maintenance.settings import DEFAULT_SETTINGS
 from deltaq.metadata import node_of
+from deltaq.share_groups.log import ShareGroup
 from deltaq.store import Store
 from deltaq.store.parallel import in_parallel_if_remote
 from deltaq.tools.cost import Cost, GroupLoad, TopicLoad, estimate
@@ -28,6 +31,13 @@ from deltaq.topics.listing import topic_names
 from deltaq.topics.log import TopicLog
 from deltaq.topics.metadata import definition_of
 from deltaq.topics.state import TopicHead
+from deltaq.topics.time_lookup import times_from
+
+GroupRead: TypeAlias = tuple[TableState, GroupHead] | ShareGroup | KafkaException
+"""A consumer group as its table and head, a share group, or why it cannot be read."""
+
+FirstTimes: TypeAlias = dict[tuple[str, int, int], int | None]
+"""The timestamps in ms of first records, by topic id, partition and offset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +71,15 @@ class GroupCount:
 
 @dataclass(frozen=True, slots=True)
 class RootSample:
-    """All topics and groups of a root at one time of `Clock.monotonic`. `errors` are those of
-    topics and groups that cannot be read, by name.
+    """All topics, consumer groups and share groups of a root at one time of `Clock.monotonic`.
+    `errors` are those of topics and groups that cannot be read, by name.
     """
 
     at_s: float
     topics: Mapping[str, TopicCount]
     groups: Mapping[str, GroupCount]
     errors: Mapping[str, str] = field(default_factory=dict)
+    queues: Mapping[str, ShareGroupDescription] = field(default_factory=dict)
 
     @property
     def lags(self) -> dict[str, int | None]:
@@ -147,7 +158,8 @@ class RootWatch:
     """Looks at a root again and again: a look reads only what is new in the logs of topics and
     groups.
 
-    With `sizes`, it also counts files, for which it keeps an index of each topic. Not thread-safe.
+    With `sizes`, it also counts files, for which it keeps an index of each topic, and reads how old
+    the first record is that a share group has not finished. Not thread-safe.
     """
 
     def __init__(self, store: Store, clock: Clock = SYSTEM_CLOCK, *, sizes: bool = False) -> None:
@@ -157,6 +169,7 @@ class RootWatch:
         self._logs: dict[str, TopicLog] = {}
         self._counts: dict[str, TopicCount] = {}
         self._groups = _WatchedGroups(store, clock, "deltaq-top")
+        self._times_ms: FirstTimes = {}
 
     def sample(self) -> RootSample:
         """Look at all topics and groups. Raises Unavailable if the root cannot be listed."""
@@ -181,7 +194,36 @@ class RootWatch:
         }
         heads = {name: self._logs[name].live_head for name in topics}
         counts, failures = self._groups.counted(groups, heads)
-        return RootSample(self._clock.monotonic(), topics, counts, errors | failures)
+        before, self._times_ms = self._times_ms, {}
+        queues = {}
+        for name, group in groups.items():
+            if isinstance(group, ShareGroup):
+                try:
+                    queues[name] = self._described(name, group, heads, before)
+                except KafkaException as error:  # its state is damaged
+                    failures[f"group {name}"] = error.error.str()
+        return RootSample(self._clock.monotonic(), topics, counts, errors | failures, queues)
+
+    def _described(
+        self, name: str, group: ShareGroup, heads: Mapping[str, TopicHead], before: FirstTimes
+    ) -> ShareGroupDescription:
+        """A share group. Times that are in those of the look before are not read again. Raises
+        Corrupt, Unavailable.
+        """
+        times_ms: dict[tuple[str, int], int | None] = {}
+        for topic, first in unfinished(group, heads).items() if self._has_sizes else ():
+            for partition, offset in first:
+                key = heads[topic].topic_id, partition, offset
+                known = before[key] if key in before else self._time_from(topic, partition, offset)
+                times_ms[topic, partition] = self._times_ms[key] = known
+        return share_description(name, group, heads, times_ms, self._clock.time_ms())
+
+    def _time_from(self, topic: str, partition: int, offset: int) -> int | None:
+        asked = [(partition, offset)]
+        try:
+            return times_from(self._store, self._logs[topic], asked, self._clock)[0]
+        except (Corrupt, UnknownTopic):
+            return None
 
     def _count(self, topic: str) -> TopicCount | KafkaException:
         try:
@@ -234,14 +276,12 @@ class _WatchedGroups(GroupCalls):
     def topic_heads(self, topics: Iterable[str]) -> dict[str, TopicHead]:
         return {topic: self.heads[topic] for topic in topics if topic in self.heads}
 
-    def read_all(self) -> dict[str, tuple[TableState, GroupHead] | KafkaException]:
-        """The table and head of each consumer group, or why it cannot be read. Raises
-        Unavailable.
-        """
+    def read_all(self) -> dict[str, GroupRead]:
+        """What each group is, or why it cannot be read. Raises Unavailable."""
 
-        def read(group: str) -> tuple[TableState, GroupHead] | KafkaException | None:
+        def read(group: str) -> GroupRead:
             try:
-                return self.find(group)
+                return self.find_share_group(group) or self.read(group)
             except KafkaException as error:
                 return error
 
@@ -249,17 +289,15 @@ class _WatchedGroups(GroupCalls):
         for gone in self.logs.keys() - set(there):
             del self.logs[gone]
         found = in_parallel_if_remote(self.store, self.clock, read, there)
-        return {
-            group: answer for group, answer in zip(there, found, strict=True) if answer is not None
-        }
+        return dict(zip(there, found, strict=True))
 
     def counted(
         self,
-        groups: Mapping[str, tuple[TableState, GroupHead] | KafkaException],
+        groups: Mapping[str, GroupRead],
         heads: Mapping[str, TopicHead],
     ) -> tuple[dict[str, GroupCount], dict[str, str]]:
-        """What `read_all` has found of the groups that exist, with the heads of the topics; and
-        errors by name.
+        """What `read_all` has found of the consumer groups that exist, with the heads of the
+        topics; and errors by name.
         """
         self.heads.clear()
         self.heads.update(heads)
@@ -267,6 +305,8 @@ class _WatchedGroups(GroupCalls):
         for group, found in groups.items():
             if isinstance(found, KafkaException):
                 errors[f"group {group}"] = found.error.str()
+                continue
+            if isinstance(found, ShareGroup):
                 continue
             state, head = found
             about = description(group, state, head, node_of(self.store))

@@ -85,11 +85,12 @@ def test_no_client_and_no_setting_becomes_markup(memory_root: str) -> None:
     topics = [f"/topics/settings-{number}" for number in range(len(MARKUP))]
     hostile, harmless = browser(made(memory_root)), browser(made(harmless_root))
     assert set(PAGES) == {"", "/topics/{topic}", "/topics/{topic}/messages", "/groups", "/groups/{group}",  # noqa: E501
-                          "/views", "/views/{group}", "/views/{group}/check", "/transactions", "/maintenance", "/cost"}  # fmt: skip # noqa: E501
+                          "/queues", "/queues/{group}", "/views", "/views/{group}", "/views/{group}/check", "/transactions", "/maintenance", "/cost"}  # fmt: skip # noqa: E501
     for path in (
         "",
         "/groups",
         "/groups/g",
+        "/queues",
         "/transactions",
         "/maintenance",
         "/cost",

@@ -1,0 +1,81 @@
+"""What a share consumer counts: events for the metrics of the process, and the text for
+`stats_cb`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from deltaq import metrics
+from deltaq.clock import Clock
+from deltaq.config import ShareConsumerConfig
+from deltaq.share_consumer.returned import DecidedRecords
+from deltaq.share_groups.exchange import PartitionId
+from deltaq.statistics import ClientFields
+
+REFUSED = "refused"
+"""The type under which acknowledgements are counted that came too late."""
+
+
+class ShareStatistics:
+    """Counts what one share consumer returns and acknowledges. Not thread-safe."""
+
+    def __init__(self, config: ShareConsumerConfig, clock: Clock) -> None:
+        self._clock = clock
+        self._group = config.group_id
+        self._callback = config.stats_cb if config.statistics_interval_ms else None
+        self._interval_s = config.statistics_interval_ms / 1000
+        self._fields = ClientFields("consumer", config.client_id, clock)
+        self._due_at = clock.monotonic() + self._interval_s
+        self._returned: Counter[tuple[str, int]] = Counter()
+        self._acknowledged: Counter[str] = Counter()
+
+    def returned(self, partition: PartitionId, records: int) -> None:
+        """Count records that are returned."""
+        self._returned[partition.topic, partition.partition] += records
+        metrics.RECORDS_CONSUMED.add(records, topic=partition.topic)
+
+    def acknowledged(
+        self, decided: DecidedRecords, refused: Mapping[PartitionId, frozenset[int]]
+    ) -> None:
+        """Count acknowledgements that were written, of which those of the `refused` offsets do not
+        count.
+        """
+        found: Counter[str] = Counter()
+        for key, acknowledgements in decided.acknowledgements.items():
+            late = refused.get(key, frozenset())
+            for each in acknowledgements:
+                offsets = range(each.first, each.end)
+                lost = sum(offset in late for offset in offsets) if late else 0
+                found[each.type.name.lower()] += len(offsets) - lost
+                found[REFUSED] += lost
+        for name, records in found.items():
+            if records:
+                self._acknowledged[name] += records
+                metrics.SHARE_ACKNOWLEDGEMENTS.add(records, group=self._group, type=name)
+
+    def emit_if_due(self) -> None:
+        """Call `stats_cb` if `statistics.interval.ms` has passed since the last call. Raises what
+        it raises.
+        """
+        now = self._clock.monotonic()
+        if self._callback is not None and now >= self._due_at:
+            self._due_at = now + self._interval_s
+            self._callback(json.dumps(self._read()))
+
+    def _read(self) -> dict[str, Any]:
+        topics: dict[str, Any] = {}
+        for (topic, partition), records in sorted(self._returned.items()):
+            of_topic = topics.setdefault(topic, {"topic": topic, "partitions": {}})
+            of_topic["partitions"][str(partition)] = {"partition": partition, "rxmsgs": records}
+        return {
+            **self._fields.now(),
+            "metadata_cache_cnt": len(topics),
+            "brokers": {},
+            "topics": topics,
+            "rxmsgs": self._returned.total(),
+            "acknowledgements": dict(self._acknowledged),
+        }

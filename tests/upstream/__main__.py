@@ -1,0 +1,68 @@
+"""Run the tests of confluent-kafka's share consumers on deltaq: `python -m tests.upstream CHECKOUT
+[ARGUMENT OF PYTEST ...]`.
+
+CHECKOUT is a clone of confluent-kafka-python. Exit status 0 if the tests that fail are those that
+`justified` names. It takes nine minutes: the tests sleep.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tests.upstream.justified import JUSTIFIED
+
+_ROOT = Path(__file__).resolve().parents[2]
+_RESULT = re.compile(r"^(PASSED|SKIPPED|FAILED|ERROR) (?:\S+::(\S+))?", re.MULTILINE)
+
+# What stands in for confluent-kafka, and its tests. Those of deserializing consumers ask for the
+# private parts of confluent-kafka's own class.
+RUNS = (
+    ("confluent", ("tests/test_ShareConsumer.py", "tests/test_ShareConsumer_callbacks.py")),
+    ("cimpl", ("tests/test_DeserializingShareConsumer.py",)),
+    ("confluent", ("tests/integration/share_consumer",)),
+)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the tests, print what differs, and return the exit status."""
+    checkout, *options = arguments
+    results = [
+        result
+        for place, paths in RUNS
+        for result in _run(Path(checkout), place, [*paths, *options])
+    ]
+    passed, skipped = (sum(of == word for of, _ in results) for word in ("PASSED", "SKIPPED"))
+    failed = {name for of, name in results if of in ("FAILED", "ERROR")}
+    for reason, names in JUSTIFIED.items():
+        print(f"{len(failed.intersection(names)):3} {reason}")
+    unexpected = failed - {name for names in JUSTIFIED.values() for name in names}
+    for name in sorted(unexpected):
+        print(f"not as justified: {name}")
+    print(f"{passed} passed, {skipped} skipped, {len(failed)} failed")
+    return 1 if unexpected or not passed else 0
+
+
+def _run(checkout: Path, place: str, arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """The results of some tests, each with its name."""
+    path = os.pathsep.join(map(str, (_ROOT / "tests/upstream", checkout, _ROOT)))
+    environment = {**os.environ, "PYTHONPATH": path, "DELTAQ_IN_PLACE_OF": place}
+    options = ["-p", "with_deltaq", "-p", "no:randomly", "-p", "no:cacheprovider", "-rA", "-q"]
+    answer = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, "--timeout=90", *arguments],
+        cwd=checkout,
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    for found in _RESULT.finditer(answer.stdout):
+        yield found[1], found[2] or ""
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

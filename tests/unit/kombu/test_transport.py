@@ -1,0 +1,361 @@
+"""Queues of kombu on a root: what is delivered to whom, and what acknowledgements do."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+from kombu import Connection, Consumer, Exchange, Queue
+from kombu import Producer as KombuProducer
+
+import deltaq.kombu
+from deltaq import InvalidConfig, KafkaException, Producer
+from deltaq.kombu import shared_queue
+from deltaq.kombu.routes import exchange_topic, queue_topic
+from deltaq.kombu.shared_queue import SharedQueue
+from deltaq.store import open_store, serve_memory_store
+from deltaq.testing import Fault, FaultyStore, Rule
+from tests.doubles.reading import eventually
+
+SCHEME = deltaq.kombu.SCHEME
+
+
+@pytest.fixture
+def url(memory_root: str) -> str:
+    return f"{SCHEME}+{memory_root}"
+
+
+@pytest.fixture
+def connection(url: str) -> Iterator[Connection]:
+    with Connection(url) as made:
+        yield made
+
+
+def put(connection: Connection, *bodies: object, queue: str = "q") -> None:
+    with connection.channel() as channel:
+        producer = KombuProducer(channel)
+        for body in bodies:
+            producer.publish(body, routing_key=queue, declare=[Queue(queue)])
+
+
+class Taker:
+    """Takes messages of queues on a channel of its own."""
+
+    def __init__(
+        self, connection: Connection, *queues: Queue, prefetch: int = 0, no_ack: bool = False
+    ) -> None:
+        self.connection = connection
+        self.found: list[Any] = []
+        self.channel = connection.channel()
+        self.consumer = Consumer(self.channel, list(queues), no_ack=no_ack)
+        if prefetch:
+            self.consumer.qos(prefetch_count=prefetch)
+        self.consumer.register_callback(lambda _, message: self.found.append(message))
+        self.consumer.consume()
+
+    def take(self, most: int = 100) -> list[Any]:
+        """What comes until a moment passes without a message."""
+        before = len(self.found)
+        try:
+            while len(self.found) - before < most:
+                self.connection.drain_events(timeout=0.1)
+        except socket.timeout:
+            pass
+        return [message.payload for message in self.found[before:]]
+
+    def close(self) -> None:
+        self.channel.close()
+
+
+def test_messages_are_accepted_and_come_in_their_order(connection: Connection) -> None:
+    put(connection, 1, 2, 3)
+    with closing(Taker(connection, Queue("q"))) as taker:
+        assert taker.take() == [1, 2, 3]
+        for message in taker.found:
+            message.ack()
+    with closing(Taker(connection, Queue("q"))) as taker:
+        assert taker.take() == []
+
+
+def test_two_workers_share_a_queue(url: str) -> None:
+    with Connection(url) as one, Connection(url) as two:
+        put(one, *range(6))
+        first = Taker(one, Queue("q"), prefetch=2)
+        second = Taker(two, Queue("q"))
+        assert first.take() == [0, 1]
+        assert second.take() == [2, 3, 4, 5]
+        for message in first.found:
+            message.ack()
+        assert first.take() == []
+
+
+def test_no_more_is_taken_than_the_prefetch_count(connection: Connection) -> None:
+    put(connection, *range(5))
+    taker = Taker(connection, Queue("q"), prefetch=2)
+    assert taker.take() == [0, 1]
+    taker.found[0].ack()
+    assert taker.take() == [2]
+
+
+def test_a_closed_channel_gives_back_what_is_not_acknowledged(connection: Connection) -> None:
+    put(connection, "a", "b")
+    with closing(Taker(connection, Queue("q"))) as taker:
+        assert taker.take() == ["a", "b"]
+        taker.found[0].ack()
+        assert taker.found[1].delivery_info["redelivered"] is False
+    again = Taker(connection, Queue("q"))
+    assert again.take() == ["b"]
+    assert again.found[0].delivery_info["redelivered"] is True
+
+
+@pytest.mark.parametrize(("requeue", "again"), [(True, ["a"]), (False, [])])
+def test_a_rejected_message_comes_again_only_if_it_is_requeued(
+    connection: Connection, requeue: bool, again: list[str]
+) -> None:
+    put(connection, "a")
+    taker = Taker(connection, Queue("q"))
+    assert taker.take() == ["a"]
+    taker.found[0].reject(requeue=requeue)
+    assert taker.take(1) == again
+
+
+def test_a_consumer_without_acknowledgements_finishes_what_it_gets(url: str) -> None:
+    with Connection(url) as one:
+        put(one, "a", "b")
+        with closing(Taker(one, Queue("q"), no_ack=True)) as taker:
+            assert taker.take() == ["a", "b"]
+        put(one, "c")
+        with one.channel() as channel:
+            assert Queue("q")(channel).get(no_ack=True).payload == "c"
+            assert Queue("q")(channel).get(no_ack=True) is None
+        assert Taker(one, Queue("q")).take() == []
+
+
+def test_acknowledgements_of_other_threads_count(connection: Connection) -> None:
+    put(connection, "a")
+    with closing(Taker(connection, Queue("q"))) as taker:
+        taker.take()
+        thread = threading.Thread(target=taker.found[0].ack)
+        thread.start()
+        thread.join()
+    assert Taker(connection, Queue("q")).take() == []
+
+
+def test_acknowledgements_are_written_though_nothing_comes(
+    connection: Connection, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_queue, "ACKNOWLEDGE_S", 0.05)
+    put(connection, "a", "b")
+    taker = Taker(connection, Queue("q"), prefetch=1)
+    taker.take(1)
+    taker.found[0].ack()
+    taker.consumer.qos(prefetch_count=1)
+    taker.take(1)  # "b" is held from now on, so nothing more is taken
+    taker.found[1].ack()
+    taker.take()
+    with Connection(url) as other, other.channel() as channel:
+        assert Queue("q")(channel).queue_declare().message_count == 0
+        assert state_of(other) == [(2, ())]
+
+
+def state_of(connection: Connection) -> list[tuple[int, tuple[object, ...]]]:
+    """Start and spans of the partitions of the queue."""
+    log = connection.transport.shared_queue("q")._log
+    return [(each.start, each.spans) for each in log.read().partitions().values()]
+
+
+# --- exchanges ---
+
+
+def publish(connection: Connection, exchange: Exchange, *keys: str) -> None:
+    with connection.channel() as channel:
+        producer = KombuProducer(channel, exchange=exchange)
+        for key in keys:
+            producer.publish(key, routing_key=key)
+
+
+def test_a_direct_exchange_sends_by_the_whole_key(connection: Connection) -> None:
+    exchange = Exchange("x", type="direct")
+    taker = Taker(connection, Queue("q", exchange, "a"), Queue("r", exchange, "b"))
+    publish(connection, exchange, "a", "b", "ab", "c")
+    assert sorted(taker.take()) == ["a", "b"]
+
+
+def test_a_topic_exchange_sends_by_patterns(connection: Connection) -> None:
+    exchange = Exchange("x", type="topic")
+    taker = Taker(connection, Queue("q", exchange, "news.*"))
+    Queue("q", exchange, "#.se")(taker.channel).declare()
+    publish(connection, exchange, "news.de", "news.a.b", "weather.se", "news", "anews.de")
+    assert sorted(taker.take()) == ["news.de", "weather.se"]
+
+
+def test_a_fanout_exchange_sends_to_each_queue(connection: Connection) -> None:
+    exchange = Exchange("x", type="fanout")
+    taker = Taker(connection, Queue("q", exchange), Queue("r", exchange))
+    publish(connection, exchange, "a")
+    assert taker.take() == ["a", "a"]
+    tags = {message.delivery_tag for message in taker.found}
+    assert len(tags) == 2
+
+
+def test_a_queue_gets_what_came_after_its_first_binding(url: str) -> None:
+    exchange = Exchange("x", type="direct")
+    queue = Queue("q", exchange, "a")
+    with Connection(url) as one:
+        publish(one, exchange, "a")
+        with one.channel() as channel:
+            queue(channel).declare()
+        publish(one, exchange, "a", "a")
+    with Connection(url) as other:  # a later binding changes nothing
+        assert Taker(other, queue).take() == ["a", "a"]
+
+
+def test_a_private_queue_gets_what_comes_while_it_lives(url: str) -> None:
+    exchange = Exchange("x", type="fanout")
+    queue = Queue("mine", exchange, auto_delete=True)
+    with Connection(url) as one, Connection(url) as two:
+        publish(one, exchange, "before")
+        first, second = Taker(one, queue), Taker(two, queue)
+        publish(one, exchange, "a")
+        assert (first.take(1), second.take(1)) == (["a"], ["a"])
+        first.found[0].requeue()
+        assert first.take(1) == ["a"]
+        assert first.found[1].delivery_info["redelivered"] is True
+        first.found[1].ack()
+        assert first.take() == []
+        # Neither a topic nor a group of its own.
+        topics = open_store(url.partition("+")[2]).list_folders("topics/")
+        assert topics == [exchange_topic("x")]
+
+
+def test_a_private_queue_without_a_binding_has_what_is_sent_to_it(connection: Connection) -> None:
+    queue = Queue("answers", auto_delete=True)
+    taker = Taker(connection, queue)
+    with connection.channel() as channel:
+        KombuProducer(channel).publish("x", routing_key="answers")
+    assert taker.take(1) == ["x"]
+
+
+def test_a_private_queue_is_purged_and_counts_what_waits(connection: Connection) -> None:
+    exchange = Exchange("x", type="fanout")
+    taker = Taker(connection, Queue("mine", exchange, exclusive=True), prefetch=1)
+    publish(connection, exchange, "a", "b", "c")
+    assert taker.take(1) == ["a"]
+    private = connection.transport.private["mine"]
+    eventually(lambda: private.size() == 2)
+    assert (taker.channel.queue_purge("mine"), private.size()) == (2, 0)
+
+
+# --- sizes, purges, deletion ---
+
+
+def test_a_queue_counts_what_nobody_holds(connection: Connection) -> None:
+    put(connection, *range(5))
+    with connection.channel() as channel:
+        assert channel.queue_declare("q").message_count == 5
+    taker = Taker(connection, Queue("q"), prefetch=2)
+    taker.take(2)
+    with connection.channel() as channel:
+        assert channel.queue_declare("q").message_count == 3
+
+
+def test_a_purge_leaves_what_is_held(connection: Connection) -> None:
+    put(connection, *range(5))
+    with closing(Taker(connection, Queue("q"), prefetch=2)) as taker:
+        assert taker.take() == [0, 1]
+        with connection.channel() as channel:
+            assert channel.queue_purge("q") == 3
+    assert Taker(connection, Queue("q")).take() == [0, 1]
+
+
+def test_a_deleted_queue_is_not_there(connection: Connection) -> None:
+    exchange = Exchange("x", type="direct")
+    with connection.channel() as channel:
+        Queue("q", exchange, "a")(channel).declare()
+        assert channel.queue_declare("q", passive=True).queue == "q"
+        channel.queue_delete("q")
+        with pytest.raises(Exception, match="no queue 'q'"):
+            channel.queue_declare("q", passive=True)
+
+
+# --- what goes wrong ---
+
+
+def test_a_message_that_is_not_of_kombu_is_rejected(connection: Connection, url: str) -> None:
+    put(connection, "a")
+    with Producer(bootstrap_servers=url.partition("+")[2]) as producer:
+        for value in (b"{", b"{}", None, b"[]"):
+            producer.produce(queue_topic("q"), value)
+    put(connection, "b")
+    taker = Taker(connection, Queue("q"))
+    assert taker.take() == ["a", "b"]
+
+
+def test_a_store_that_does_not_answer_fails_the_connection(
+    connection: Connection, memory_root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_queue, "WRITE_S", 0.2)
+    failing = FaultyStore(open_store(memory_root))
+    serve_memory_store(memory_root.removeprefix("memory://"), failing)
+    put(connection, "a")
+    taker = Taker(connection, Queue("q"))
+    failing.add(Rule("create", "groups/*", Fault.error_before(), times=None))
+    with pytest.raises(connection.transport.connection_errors):
+        taker.take()
+    failing.clear()
+    assert taker.take() == ["a"]
+
+
+def test_a_root_that_cannot_be_listed_is_no_connection() -> None:
+    with pytest.raises(KafkaException):
+        Connection(f"{SCHEME}:///dev/null/root").connect()
+
+
+@pytest.mark.parametrize("seconds", [0, 86_401, "x", None])
+def test_a_visibility_timeout_that_no_lock_can_have_is_refused(url: str, seconds: object) -> None:
+    made = Connection(url, transport_options={"visibility_timeout": seconds})
+    with pytest.raises(InvalidConfig, match="visibility_timeout"):
+        made.connect()
+
+
+# --- locks ---
+
+
+def shared(connection: Connection, lock_s: float) -> Callable[[], SharedQueue]:
+    connection.connect()
+    transport = connection.transport
+    transport._lock_s = lock_s
+    return lambda: transport.shared_queue("q")
+
+
+def test_a_dead_worker_loses_its_messages_and_a_living_one_does_not(url: str) -> None:
+    """A worker that is asked for messages prolongs its locks."""
+    options = {"visibility_timeout": 1}
+    with Connection(url, transport_options=options) as one:
+        put(one, "a", "b")
+        living = Taker(one, Queue("q"), prefetch=1)
+        assert living.take(1) == ["a"]
+        with Connection(url, transport_options=options) as two:
+            dead = two.transport.shared_queue("q")
+            assert dead.take(1).payload["properties"]["delivery_info"]["routing_key"] == "q"
+            with Connection(url, transport_options=options) as three:
+                other = Taker(three, Queue("q"))
+                found: list[Any] = []
+                for _ in range(100):
+                    living.take()
+                    found += other.take()
+                    if found:
+                        break
+                assert found == ["b"]
+
+
+def test_names_that_topics_cannot_have_get_names_of_their_own() -> None:
+    assert queue_topic("mails") == "queue.mails"
+    assert exchange_topic("mails") == "exchange.mails"
+    names = {queue_topic(name) for name in ("a@b", "a b", "a-b", "ü" * 300, "v" * 300)}
+    assert len(names) == 5
+    assert all(name.isascii() and len(name) <= 249 for name in names)

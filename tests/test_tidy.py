@@ -51,12 +51,12 @@ LEVELS = (
     {"tools"},
     {"views"},
     {"console"},
-    {"__main__", "cli", "compat", "spark", "testing"},
+    {"__main__", "cli", "compat", "kombu", "spark", "testing"},
 )
 # What is installed: the package, and what other programs find by its name.
 PACKAGES = ("deltaq/", "pyspark_deltaq/", "pytest_deltaq/")
 # Ways in from outside: nothing else in deltaq builds on them.
-EDGES = {"__main__", "cli", "compat", "spark", "testing"}
+EDGES = {"__main__", "cli", "compat", "kombu", "spark", "testing"}
 
 # Where a package may be imported: in a file, in a folder with all in it; `()` is nowhere. The
 # longest name decides.
@@ -105,6 +105,7 @@ DOORS: dict[str, tuple[str, ...]] = {
         "deltaq/tools/frames.py",
         "deltaq/tools/pandas_frames.py",
     ),
+    "kombu": ("deltaq/kombu/__init__.py", "deltaq/kombu/transport.py"),
     "pytest": ("pytest_deltaq/",),
     "typing_extensions": ("deltaq/message.py",),  # for type checkers only
     # A simulator owns time, chance, threads and every kind of waiting.

@@ -105,8 +105,6 @@ class SharedQueue:
         """
         if not self._ready:
             self._exchange(most)
-        elif self._is_due():
-            self._exchange(0)
         return self._ready.popleft() if self._ready else None
 
     def keep(self) -> None:

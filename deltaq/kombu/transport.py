@@ -2,7 +2,7 @@
 
 An exchange is a topic, and so is a queue. A queue that is bound to an exchange reads the topic of
 the exchange, and takes the messages whose routing key fits. A process that sends therefore needs no
-list of queues, and a queue that nobody reads any more costs nothing.
+list of queues, and a queue without readers costs nothing.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from queue import Empty
 from typing import Any
 
 from kombu.transport import virtual
+from kombu.transport.virtual.base import Empty
 from kombu.utils.json import dumps
 
 from deltaq.admin import AdminClient, NewTopic
@@ -81,9 +81,9 @@ class QueueChannel(virtual.Channel):
     # --- queues and bindings ---
 
     def _new_queue(self, queue: str, **kwargs: Any) -> None:
-        if kwargs.get("auto_delete") or kwargs.get("exclusive"):
+        if kwargs.get("auto_delete"):  # kombu sets it for an exclusive queue, too
             self.connection.declare_private(queue)
-        else:
+        elif queue not in self.connection.private:
             self.connection.create_topic(queue_topic(queue))
 
     def _has_queue(self, queue: str, **kwargs: Any) -> bool:
@@ -98,8 +98,7 @@ class QueueChannel(virtual.Channel):
         self._queue(queue).bind(ends)
 
     def _delete(self, queue: str, *args: Any, **kwargs: Any) -> None:
-        if (shared := self._shared.pop(queue, None)) is not None:
-            shared.close()
+        self._shared.pop(queue, None)
         self.connection.delete_queue(queue)
 
     def _size(self, queue: str) -> int:

@@ -1,4 +1,4 @@
-"""Tests of confluent-kafka that do not pass on deltaq, by the reason."""
+"""Tests of confluent-kafka and kombu that do not pass on deltaq, by the reason."""
 
 from __future__ import annotations
 
@@ -55,6 +55,12 @@ JUSTIFIED: dict[str, tuple[str, ...]] = {
     ),
     "what is not committed is never visible": (
         "test_read_uncommitted_delivers_uncommitted_records",
+    ),
+    "priorities are separate queues": (
+        "TestPriority::test_publish_consume",
+        "TestPriority::test_publish_requeue_consume",
+        "TestPriority::test_simple_buffer_publish_consume",
+        "TestPriority::test_simple_queue_publish_consume",
     ),
     "fails with confluent-kafka 2.16.1, too": (
         "test_value_failure_short_circuits_key[False]",

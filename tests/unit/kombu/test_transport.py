@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
@@ -13,10 +12,11 @@ from kombu import Connection, Consumer, Exchange, Queue
 from kombu import Producer as KombuProducer
 
 import deltaq.kombu
-from deltaq import InvalidConfig, KafkaException, Producer
+from deltaq import AcknowledgeType, InvalidConfig, KafkaException, OutcomeUnknown, Producer, Topic
 from deltaq.kombu import shared_queue
 from deltaq.kombu.routes import exchange_topic, queue_topic
 from deltaq.kombu.shared_queue import SharedQueue
+from deltaq.share_groups.state import RecordState, SharePartition
 from deltaq.store import open_store, serve_memory_store
 from deltaq.testing import Fault, FaultyStore, Rule
 from tests.doubles.reading import eventually
@@ -63,9 +63,20 @@ class Taker:
         try:
             while len(self.found) - before < most:
                 self.connection.drain_events(timeout=0.1)
-        except socket.timeout:
+        except TimeoutError:
             pass
         return [message.payload for message in self.found[before:]]
+
+    def awaited(self, count: int) -> list[Any]:
+        """The next `count` messages, which another thread may have to read first."""
+        found: list[Any] = []
+
+        def are_there() -> bool:
+            found.extend(self.take(1))
+            return len(found) == count
+
+        eventually(are_there)
+        return found
 
     def close(self) -> None:
         self.channel.close()
@@ -117,10 +128,11 @@ def test_a_rejected_message_comes_again_only_if_it_is_requeued(
     connection: Connection, requeue: bool, again: list[str]
 ) -> None:
     put(connection, "a")
-    taker = Taker(connection, Queue("q"))
-    assert taker.take() == ["a"]
-    taker.found[0].reject(requeue=requeue)
-    assert taker.take(1) == again
+    with closing(Taker(connection, Queue("q"))) as taker:
+        assert taker.take() == ["a"]
+        taker.found[0].reject(requeue=requeue)
+        assert taker.take(1) == again
+    assert Taker(connection, Queue("q")).take() == again
 
 
 def test_a_consumer_without_acknowledgements_finishes_what_it_gets(url: str) -> None:
@@ -145,27 +157,29 @@ def test_acknowledgements_of_other_threads_count(connection: Connection) -> None
     assert Taker(connection, Queue("q")).take() == []
 
 
-def test_acknowledgements_are_written_though_nothing_comes(
-    connection: Connection, url: str, monkeypatch: pytest.MonkeyPatch
+def test_acknowledgements_do_not_wait_until_all_that_was_taken_is_delivered(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared_queue, "ACKNOWLEDGE_S", 0.05)
-    put(connection, "a", "b")
-    taker = Taker(connection, Queue("q"), prefetch=1)
+    put(connection, "a", "b", "c")
+    taker = Taker(connection, Queue("q"))
     taker.take(1)
     taker.found[0].ack()
-    taker.consumer.qos(prefetch_count=1)
-    taker.take(1)  # "b" is held from now on, so nothing more is taken
-    taker.found[1].ack()
-    taker.take()
-    with Connection(url) as other, other.channel() as channel:
-        assert Queue("q")(channel).queue_declare().message_count == 0
-        assert state_of(other) == [(2, ())]
+    taker.take(1)
+    assert start_of(connection) == 0
+    monkeypatch.setattr(shared_queue, "ACKNOWLEDGE_S", 0.0)
+    taker.take(1)
+    assert start_of(connection) == 1
 
 
-def state_of(connection: Connection) -> list[tuple[int, tuple[object, ...]]]:
-    """Start and spans of the partitions of the queue."""
-    log = connection.transport.shared_queue("q")._log
-    return [(each.start, each.spans) for each in log.read().partitions().values()]
+def start_of(connection: Connection) -> int:
+    """The first message of the queue that is not finished."""
+    return state_of(connection).start
+
+
+def state_of(connection: Connection) -> SharePartition:
+    queue: SharedQueue = connection.transport.shared_queue("q")
+    (partition,) = queue._log.read().partitions().values()
+    return partition
 
 
 # --- exchanges ---
@@ -220,10 +234,12 @@ def test_a_private_queue_gets_what_comes_while_it_lives(url: str) -> None:
     with Connection(url) as one, Connection(url) as two:
         publish(one, exchange, "before")
         first, second = Taker(one, queue), Taker(two, queue)
+        queue(first.channel).declare()  # again
+        assert first.channel.queue_declare("mine", passive=True).queue == "mine"
         publish(one, exchange, "a")
-        assert (first.take(1), second.take(1)) == (["a"], ["a"])
+        assert (first.awaited(1), second.awaited(1)) == (["a"], ["a"])
         first.found[0].requeue()
-        assert first.take(1) == ["a"]
+        assert first.awaited(1) == ["a"]
         assert first.found[1].delivery_info["redelivered"] is True
         first.found[1].ack()
         assert first.take() == []
@@ -237,14 +253,14 @@ def test_a_private_queue_without_a_binding_has_what_is_sent_to_it(connection: Co
     taker = Taker(connection, queue)
     with connection.channel() as channel:
         KombuProducer(channel).publish("x", routing_key="answers")
-    assert taker.take(1) == ["x"]
+    assert taker.awaited(1) == ["x"]
 
 
 def test_a_private_queue_is_purged_and_counts_what_waits(connection: Connection) -> None:
     exchange = Exchange("x", type="fanout")
     taker = Taker(connection, Queue("mine", exchange, exclusive=True), prefetch=1)
     publish(connection, exchange, "a", "b", "c")
-    assert taker.take(1) == ["a"]
+    assert taker.awaited(1) == ["a"]
     private = connection.transport.private["mine"]
     eventually(lambda: private.size() == 2)
     assert (taker.channel.queue_purge("mine"), private.size()) == (2, 0)
@@ -253,7 +269,7 @@ def test_a_private_queue_is_purged_and_counts_what_waits(connection: Connection)
 # --- sizes, purges, deletion ---
 
 
-def test_a_queue_counts_what_nobody_holds(connection: Connection) -> None:
+def test_a_queue_counts_what_no_worker_holds(connection: Connection) -> None:
     put(connection, *range(5))
     with connection.channel() as channel:
         assert channel.queue_declare("q").message_count == 5
@@ -280,6 +296,16 @@ def test_a_deleted_queue_is_not_there(connection: Connection) -> None:
         channel.queue_delete("q")
         with pytest.raises(Exception, match="no queue 'q'"):
             channel.queue_declare("q", passive=True)
+        Queue("q", exchange, "a")(channel).declare()
+        assert channel.queue_declare("q", passive=True).queue == "q"
+
+
+def test_a_private_queue_ends_with_its_connection(url: str) -> None:
+    with Connection(url) as one:
+        Taker(one, Queue("mine", Exchange("x", type="fanout"), auto_delete=True))
+        private = one.transport.private["mine"]
+    with pytest.raises(RuntimeError):
+        private.take(1)
 
 
 # --- what goes wrong ---
@@ -310,26 +336,100 @@ def test_a_store_that_does_not_answer_fails_the_connection(
     assert taker.take() == ["a"]
 
 
+def test_a_message_that_cannot_be_written_is_an_error_of_its_publisher(
+    connection: Connection, memory_root: str
+) -> None:
+    failing = FaultyStore(open_store(memory_root))
+    serve_memory_store(memory_root.removeprefix("memory://"), failing)
+    put(connection, "a")
+    failing.add(Rule("*", f"topics/{queue_topic('q')}/*", Fault.refused(), times=None))
+    with pytest.raises(KafkaException), connection.channel() as channel:
+        KombuProducer(channel).publish("b", routing_key="q")
+
+
+def test_a_topic_that_another_process_creates_meanwhile_is_taken(
+    connection: Connection, memory_root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counting = FaultyStore(open_store(memory_root))
+    serve_memory_store(memory_root.removeprefix("memory://"), counting)
+    Topic("t", bootstrap_servers=memory_root).create()
+    transport = connection.transport
+    monkeypatch.setattr(transport, "has_topic", lambda _: False)
+    transport.create_topic("t")
+    before = counting.operations.total()
+    transport.create_topic("t")  # known
+    assert counting.operations.total() == before
+    with pytest.raises(InvalidConfig):
+        transport.create_topic("no topic")
+
+
+def test_a_message_ends_the_long_waits_of_a_quiet_queue(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[bool] = []
+    put(connection, "a")
+    taker = Taker(connection, Queue("q"))
+    monkeypatch.setattr(
+        connection.transport._timer, "wait", lambda found, most_s=0.0: waits.append(found)
+    )
+    taker.take(1)
+    assert waits == [True]
+
+
+@pytest.mark.parametrize("is_made", [True, False])
+def test_an_entry_of_unknown_outcome_loses_no_message(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch, is_made: bool
+) -> None:
+    put(connection, "a", "b")
+    queue: SharedQueue = connection.transport.shared_queue("q")
+    exchange, results = queue._log.exchange, []
+
+    def unclear(*asked: Any) -> Any:
+        monkeypatch.undo()
+        results.append(exchange(*asked) if is_made else None)
+        monkeypatch.setattr(queue._log, "resolve", lambda _: results[0])
+        raise OutcomeUnknown("no answer", token="t")
+
+    first = queue.take(1)
+    assert first is not None
+    queue.acknowledge(first.tag, AcknowledgeType.ACCEPT)
+    monkeypatch.setattr(queue._log, "exchange", unclear)
+    second = queue.take(1)
+    assert (second is not None) is is_made
+    second = second or queue.take(1)
+    assert second is not None
+    assert start_of(connection) == 1
+
+
+def test_messages_that_cannot_be_read_are_tried_again_later(
+    connection: Connection, memory_root: str
+) -> None:
+    put(connection, "a")
+    store = open_store(memory_root)
+    folder = f"topics/{queue_topic('q')}/"
+    (path,) = [of.key for of in store.list(folder) if of.key.endswith(".parquet")]
+    store.delete(path)
+    store.put(path, b"PAR1")
+    with closing(Taker(connection, Queue("q"))) as taker:
+        assert taker.take() == []
+    (span,) = state_of(connection).spans
+    assert span.status.state is RecordState.AVAILABLE
+    assert span.status.visible_ms > 0
+
+
 def test_a_root_that_cannot_be_listed_is_no_connection() -> None:
     with pytest.raises(KafkaException):
-        Connection(f"{SCHEME}:///dev/null/root").connect()
+        Connection(f"{SCHEME}:///dev/null/root").transport.establish_connection()
 
 
 @pytest.mark.parametrize("seconds", [0, 86_401, "x", None])
 def test_a_visibility_timeout_that_no_lock_can_have_is_refused(url: str, seconds: object) -> None:
     made = Connection(url, transport_options={"visibility_timeout": seconds})
     with pytest.raises(InvalidConfig, match="visibility_timeout"):
-        made.connect()
+        made.transport  # noqa: B018 - it is made by the property
 
 
 # --- locks ---
-
-
-def shared(connection: Connection, lock_s: float) -> Callable[[], SharedQueue]:
-    connection.connect()
-    transport = connection.transport
-    transport._lock_s = lock_s
-    return lambda: transport.shared_queue("q")
 
 
 def test_a_dead_worker_loses_its_messages_and_a_living_one_does_not(url: str) -> None:

@@ -2,7 +2,7 @@
 SHELL := bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-minio replicas shop transfers bank examples examples-spark minio servers fast format lint check test test-long test-minio test-lowest test-python only-pytest crash docs site bench bench-age bench-minio bench-peers bench-spark clean simulate fidelity fidelity-kafka side-by-side
+.PHONY: help demo demo-minio replicas work-queue shop transfers bank examples examples-spark minio servers fast format lint check test test-long test-minio test-lowest test-python only-pytest crash docs site bench bench-age bench-minio bench-peers bench-spark clean simulate fidelity fidelity-kafka side-by-side
 
 # The tests start hundreds of processes; without bytecode each of them would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -39,6 +39,9 @@ demo-minio: $(INSTALLED) servers ## Run the main example on a MinIO that is star
 
 replicas: $(INSTALLED) ## Run replicas that share a topic and count in PostgreSQL, in a live table; ARGS="--seconds 30"
 	@$(PY) -m examples.replicas.demo $(ARGS)
+
+work-queue: $(INSTALLED) ## Run workers that send mails to a flaky address book, in a live table; ARGS="--seconds 10"
+	@$(PY) -m examples.work_queue.demo $(ARGS)
 
 shop: $(INSTALLED) ## Run tills that sell and Spark that adds up, on a page with a button that kills Spark; ARGS="--seconds 60"
 	@$(PY) -m examples.shop.demo $(ARGS)

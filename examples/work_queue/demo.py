@@ -1,0 +1,108 @@
+"""Run a clerk who writes mails and workers that send them, and show the queue."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+
+from deltaq import AdminClient, Consumer, TopicPartition
+from examples._programs import Program, own_root, parser_of, stop_all
+from examples.work_queue.layout import GROUP, PARTITIONS, create, mails, sent_mails
+from examples.work_queue.table import QueueState, render
+
+REFRESH_S = 0.5
+DRAIN_S = 60.0
+
+
+class Observer:
+    """Looks at the queue and at what was sent, as any other program could."""
+
+    def __init__(self, root: str) -> None:
+        self._admin = AdminClient(bootstrap_servers=root)
+        self._mails = mails(root).name
+        self._sent: Consumer[Any, Any] = Consumer(
+            bootstrap_servers=root,
+            group_id="observer",
+            enable_auto_commit=False,
+            topics=[sent_mails(root)],
+        )
+        self._sent.assign([TopicPartition(sent_mails(root).name, 0, 0)])
+        self._numbers: dict[int, int] = {}
+
+    def observe(self) -> QueueState:
+        """The present state. A mail that was sent twice counts once."""
+        for message in self._sent.consume(10_000, 0.1):
+            self._numbers.setdefault(message.value().number, message.value().delivery)
+        ends = [
+            self._sent.get_watermark_offsets(TopicPartition(self._mails, partition))[1]
+            for partition in range(PARTITIONS)
+        ]
+        about = self._admin.describe_share_groups([GROUP])[GROUP].result()
+        sent = dict(Counter(self._numbers.values()))
+        return QueueState(about, sum(ends), sent, round(time.time() * 1000))
+
+    def close(self) -> None:
+        """End the clients."""
+        self._sent.close()
+
+
+def show(observer: Observer, programs: list[Program], live: Live, end_at: float) -> QueueState:
+    """Refresh the table until a time, or until all is done; return the last state."""
+    while True:
+        for program in programs:
+            program.check()
+        state = observer.observe()
+        live.update(render(state, [(each.name, each.state) for each in programs]), refresh=True)
+        is_done = programs[0].state != "running" and state.about.lag == 0
+        if is_done or time.monotonic() >= end_at:
+            return state
+        time.sleep(REFRESH_S)
+
+
+def main() -> None:
+    """Run the program."""
+    parser = parser_of(__doc__, root=None)
+    parser.add_argument("--workers", type=int, default=3, help="how many send mails")
+    parser.add_argument("--rate", type=float, default=50, help="mails per second")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="write for so long")
+    args = parser.parse_args()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
+    try:
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="deltaq-mails-")))
+            root = own_root(args.root or str(folder), "work-queue")
+            create(root)
+            place = ("--until-eof", "--root", root)
+            clerk = Program("work_queue.clerk", "clerk", folder, *place, "--rate", str(args.rate))
+            workers = [
+                Program("work_queue.mailer", f"mailer-{number}", folder, *place)
+                for number in range(1, args.workers + 1)
+            ]
+            stack.callback(stop_all, [clerk, *workers])
+            observer = Observer(root)
+            stack.callback(observer.close)
+            live = stack.enter_context(Live(console=Console(), auto_refresh=False))
+            show(observer, [clerk, *workers], live, time.monotonic() + args.seconds)
+            clerk.stop()
+            last = show(observer, [clerk, *workers], live, time.monotonic() + DRAIN_S)
+            sent, left = sum(last.sent.values()), last.about.lag
+            live.console.print(
+                f"\n{last.written:,} mails written, {sent:,} sent, {left:,} not finished, "
+                f"{last.written - sent - left:,} refused or given up"
+            )
+    except KeyboardInterrupt:
+        raise SystemExit(128 + signal.SIGINT) from None
+
+
+if __name__ == "__main__":
+    main()

@@ -40,6 +40,7 @@ from benchmarks.published import (
     measure_published,
     range_plan,
 )
+from benchmarks.queues import FULL_QUEUES, QUICK_QUEUES, measure_queues
 from benchmarks.report import Findings, as_json, as_text
 from benchmarks.spark import FULL_SPARK, QUICK_SPARK, measure_spark, spark_versions
 from benchmarks.suite import Place, Suite
@@ -128,6 +129,12 @@ SUITES: dict[str, Suite[Any]] = {
         FULL_GROUPS,
         QUICK_GROUPS,
         measure_groups,
+        versions=lambda: kafka_versions() if os.environ.get("DELTAQ_BENCH_KAFKA") else {},
+    ),
+    "queues": Suite(
+        FULL_QUEUES,
+        QUICK_QUEUES,
+        measure_queues,
         versions=lambda: kafka_versions() if os.environ.get("DELTAQ_BENCH_KAFKA") else {},
     ),
     "s3-model": Suite(

@@ -1,0 +1,105 @@
+"""What a queue costs on an object store, where each request counts; docs/guides/queues.md has these
+numbers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from deltaq import AdminClient, Producer, ShareConsumer, Topic
+from deltaq.tools.cost import COMMITS_PER_S_MAX, IDLE_POLLS_PER_S
+from deltaq.tools.prices import S3_STANDARD
+from tests.doubles.sharing import set_group
+from tests.unit.transactions.test_requests import CountedStore
+
+GUIDE = Path(__file__).resolve().parents[3] / "docs/guides/queues.md"
+KINDS = {"get": "GET", "list": "LIST", "create": "PUT", "put": "PUT"}
+
+
+@pytest.fixture
+def store() -> CountedStore:
+    found = CountedStore()
+    Topic("t", store=found).create()
+    with AdminClient(bootstrap_servers="memory://test", store=found) as admin:
+        set_group(admin, share_auto_offset_reset="earliest")
+    return found
+
+
+@pytest.fixture
+def worker(store: CountedStore) -> Iterator[ShareConsumer]:
+    """A worker that has looked at the topic and its group before."""
+    worker: ShareConsumer = ShareConsumer(
+        bootstrap_servers="memory://test", store=store, group_id="g", maintenance_enable=False
+    )
+    with worker:
+        worker.subscribe(["t"])
+        write(store, 1)
+        assert len(worker.poll(10)) == 1
+        worker.commit_sync()
+        yield worker
+
+
+def write(store: CountedStore, count: int) -> None:
+    producer = Producer(
+        bootstrap_servers="memory://test", store=store, maintenance_enable=False, linger_ms=60_000
+    )
+    with producer:
+        for _ in range(count):
+            producer.produce("t", b"x" * 100)
+
+
+def poll(
+    store: CountedStore, worker: ShareConsumer, timeout: float = 0
+) -> tuple[int, Counter[str]]:
+    """How many messages a poll has returned, and its requests by kind."""
+    store.counts.clear()
+    count = len(worker.poll(timeout))
+    found: Counter[str] = Counter()
+    for request, times in store.counts.items():
+        found[KINDS[request.split()[0]]] += times
+    return count, found
+
+
+def dollars(requests: Counter[str], per_s: float) -> str:
+    a_day = S3_STANDARD.dollars_for_requests({kind: n * per_s for kind, n in requests.items()})
+    return f"${a_day:.2f}"
+
+
+def stated(text: str) -> bool:
+    return re.sub(r"\s+", " ", text) in re.sub(r"\s+", " ", GUIDE.read_text())
+
+
+def test_a_batch_takes_one_entry_and_a_few_reads(
+    store: CountedStore, worker: ShareConsumer
+) -> None:
+    write(store, 100)
+    count, batch = poll(store, worker)
+    assert (count, batch) == (100, {"PUT": 1, "GET": 3})
+    assert stated("one request to write for each batch, and three to read")
+    assert stated(f"{dollars(batch, 1)} a day if it takes them once a second")
+    assert stated(f"{dollars(batch, COMMITS_PER_S_MAX)} if it takes them as soon as they come")
+
+
+def test_a_thousand_messages_take_three_entries(store: CountedStore, worker: ShareConsumer) -> None:
+    write(store, 1_000)
+    total: Counter[str] = Counter()
+    for expected in (500, 500, 0):  # the last one accepts what the second has returned
+        count, requests = poll(store, worker)
+        assert count == expected
+        total += requests
+    assert total == {"PUT": 3, "GET": 7}
+    assert stated("1,000 messages of one file cost 3 requests to write and 7 to read")
+
+
+def test_a_worker_that_waits_looks_at_the_topic_and_the_group(
+    store: CountedStore, worker: ShareConsumer
+) -> None:
+    poll(store, worker)
+    count, idle = poll(store, worker)
+    assert (count, idle) == (0, {"GET": 2})
+    assert stated(f"A worker that waits costs {dollars(idle, IDLE_POLLS_PER_S)} a day")

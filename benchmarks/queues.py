@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from time import monotonic, monotonic_ns, sleep
@@ -45,10 +45,13 @@ QUIET_S = 3.0
 """Seconds without a message after which a worker ends."""
 
 POLL_S = 0.5
+YOUNG_BATCHES = 100
+"""Batches that a young queue has had."""
+
 KINDS = ("Consumer", "ShareConsumer")
 LATENCY_AIM = 2.0
 OPENING_AIM_MS = 50.0
-"""How much longer it may take to open a queue with a long past than a new one."""
+"""How much longer it may take to open a queue with a long past than a young one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +201,8 @@ def from_beginning(client: Client, group: str) -> None:
         incremental_operation=admin.AlterConfigOpType.SET,
     )
     resource = admin.ConfigResource("group", group, incremental_configs=[entry])
-    admin.AdminClient(dict(client.conf)).incremental_alter_configs([resource])[resource].result()
+    changing = admin.AdminClient(dict(client.conf))  # a client that is gone does nothing any more
+    changing.incremental_alter_configs([resource])[resource].result()
 
 
 def measure_wait(client: Client, kind: str, count: int) -> QueueWait:
@@ -289,7 +293,9 @@ class Queues:
         if self.judged and len(self.pasts) == 2:
             new, old = self.pasts
             more_ms = max(0.0, old.opening_ms - new.opening_ms)
-            yield at_most("opening a queue with a past, more", OPENING_AIM_MS, more_ms, " ms")
+            yield at_most(
+                "opening a queue with a past, more than a young one", OPENING_AIM_MS, more_ms, " ms"
+            )
 
 
 def measure_queues(plan: QueuesPlan, place: Place) -> Iterator[Queues]:
@@ -307,8 +313,9 @@ def measure_queues(plan: QueuesPlan, place: Place) -> Iterator[Queues]:
         for kind in KINDS:
             report(f"queues, one message to a {kind}, {client.name}: {plan.singles} times")
             waits.append(measure_wait(client, kind, plan.singles))
-    report("queues, a new one and one with a past")
-    few = QueuesPlan(plan.batch, 1, plan.batch, 0)
+    report("queues, a young one and one with a past")
+    # Its log has as many entries as a log keeps: they are what is read to open it.
+    few = replace(plan, messages=min(plan.messages, plan.batch * YOUNG_BATCHES))
     measure_rate(clients[0], few, new)
     pasts = [
         measure_past(place.root, group, messages)

@@ -24,8 +24,8 @@ T0 = 1_700_000_000_000
 
 @pytest.fixture
 def worker(memory_root: str) -> Iterator[ShareConsumer]:
-    """A worker that holds one of ten messages. It has accepted one and rejected one after the
-    first, which waits, and one was never taken.
+    """A worker that holds one of five messages. The first one waits, it has accepted and rejected
+    the next two, and the last one was never taken.
     """
     Topic("mails", partitions=1, bootstrap_servers=memory_root).create()
     conf = {

@@ -23,7 +23,7 @@ REFRESH_S = 0.5
 DRAIN_S = 60.0
 
 
-class Observer:
+class QueueObserver:
     """Looks at the queue and at what was sent, as any other program could."""
 
     def __init__(self, root: str) -> None:
@@ -55,7 +55,7 @@ class Observer:
         self._sent.close()
 
 
-def show(observer: Observer, programs: list[Program], live: Live, end_at: float) -> QueueState:
+def show(observer: QueueObserver, programs: list[Program], live: Live, end_at: float) -> QueueState:
     """Refresh the table until a time, or until all is done; return the last state."""
     while True:
         for program in programs:
@@ -89,7 +89,7 @@ def main() -> None:
                 for number in range(1, args.workers + 1)
             ]
             stack.callback(stop_all, [clerk, *workers])
-            observer = Observer(root)
+            observer = QueueObserver(root)
             stack.callback(observer.close)
             live = stack.enter_context(Live(console=Console(), auto_refresh=False))
             show(observer, [clerk, *workers], live, time.monotonic() + args.seconds)

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from celery import Celery
 from celery.contrib.testing.worker import start_worker
+from celery.signals import setup_logging
 
 import deltaq.kombu
 from deltaq.store import forget_memory_store
@@ -42,6 +43,20 @@ def app_at(root: str) -> tuple[Celery, list[Any]]:
             raise self.retry(countdown=0.05)
 
     return app, noted
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_logging() -> Iterator[None]:
+    """A worker sets up the logging of its process, which other tests look at, unless a receiver of
+    this signal does.
+    """
+
+    def leaves_it(**_: object) -> None:
+        """Celery only asks whether there is a receiver."""
+
+    setup_logging.connect(leaves_it)
+    yield
+    setup_logging.disconnect(leaves_it)
 
 
 @pytest.fixture(scope="module", params=["solo", "threads"])

@@ -14,7 +14,8 @@ Modules:
 * `offset_commits`, `stored_offsets`: committing offsets one after the other, on a thread; which of
   them are not committed, what is delegated to the leader, and who commits them when
   (`auto.commit.interval.ms`)
-* `commit_turns`: which member leaves the next slot to others
+* `commit_turns`, `commit_in_turn`: which member leaves the next slot to others; one commit of a
+  member that does
 """
 
 from __future__ import annotations

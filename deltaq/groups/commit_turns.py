@@ -1,5 +1,5 @@
-"""Turns of members that commit offsets without rest: which of them leaves the next slot to others,
-and for how long.
+"""Turns of members that write to their group's log without rest: which of them leaves the next slot
+to others, and for how long.
 
 On an object store the member that filled a slot knows at once that the next one is free. Each other
 member learns it one request later, and loses that slot, too. So a member that commits again leaves
@@ -17,8 +17,8 @@ from deltaq.delta.actions import Entry
 from deltaq.delta.table_state import TableState
 
 REST_PARAMETER = "restMs"
-"""In `operationParameters` of an offset commit: milliseconds since the end of the member's commit
-before it, or 0 in its first commit if that lost a race.
+"""In `operationParameters` of a member's commit: milliseconds since the end of its commit before,
+or 0 in its first commit if that lost a race.
 """
 
 REST_COMMITS = 5.0
@@ -45,12 +45,16 @@ _INERTIA = 0.25
 
 @dataclass(eq=False)
 class CommitTurns:
-    """What one member has seen of the offset commits of its group. Thread-safe: several readers of
-    the log share it.
+    """What one member has seen of the commits of its group. Thread-safe: several readers of the
+    log share it. Members of one process that write one after the other count as one.
+
+    A member leaves the slot to those that are more than `rounds` commits of each behind. Where a
+    lost race costs little, races without turns are faster, and only starvation is to be prevented.
     """
 
     _clock: Clock
-    # Version of the newest commit of each that takes turns.
+    rounds: int = 0
+    # Version of the newest commit of each other member that takes turns.
     _newest: dict[str, int] = field(default_factory=dict)
     _read_to: int = -1
     _own_version: int = -1
@@ -92,9 +96,10 @@ class CommitTurns:
             else round((self._clock.monotonic() - self._ended_at) * 1000)
         )
 
-    def committed(self, version: int, seconds: float) -> None:
+    def committed(self, member_id: str, version: int, seconds: float) -> None:
         """Learn of an own commit, each try of which took `seconds` in the mean."""
         with self._lock:
+            self._newest.pop(member_id, None)
             known_s = self._commit_s or seconds
             self._commit_s = min(
                 _COMMIT_MAX_S, known_s + _INERTIA * (min(seconds, 2 * known_s) - known_s)
@@ -103,15 +108,14 @@ class CommitTurns:
             self._own_commits += 1
             self._ended_at = self._clock.monotonic()
 
-    def ahead(self, member_id: str) -> tuple[str, ...]:
-        """The other members that take turns and have not committed since this one, `member_id`, in
-        their order.
+    def ahead(self) -> tuple[str, ...]:
+        """The other members that take turns and have not committed since this one, or are `rounds`
+        behind, in their order.
         """
         with self._lock:
+            own_version = self._own_version - self.rounds * (len(self._newest) + 1)
             before = {
-                other: version
-                for other, version in self._newest.items()
-                if version < self._own_version and other != member_id
+                other: version for other, version in self._newest.items() if version < own_version
             }
             return tuple(sorted(before, key=before.__getitem__))
 
@@ -127,14 +131,14 @@ class CommitTurns:
         """
         return min(_LEAVE_MAX_S, self._commit_s * (_NEXT_COMMITS + _ORDER_COMMITS * (ahead - 1)))
 
-    def extra_s(self, members: int) -> float:
+    def extra_s(self, others: int) -> float:
         """Seconds for which one of several own slots is left to members that do not take turns, if
-        there are any among the `members` of the group.
+        there are any among the `others` of the group.
 
         Those that take turns know when the next slot is free. A member that begins would lose every
         race against them.
         """
         with self._lock:
-            if self._own_commits % _EXTRA_EVERY or len(self._newest) >= members:
+            if self._own_commits % _EXTRA_EVERY or len(self._newest) >= others:
                 return 0.0
             return self._commit_s

@@ -12,11 +12,11 @@ from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.delta.actions import Action, CommitInfo, Metadata
 from deltaq.delta.known_log import KnownLog, NoView
 from deltaq.delta.log import Abandoned, DeltaLog, Draft
-from deltaq.delta.position import LogCleaned
 from deltaq.delta.store_errors import unavailable
 from deltaq.delta.table_state import PROTOCOL, TableState
 from deltaq.errors import Fenced
-from deltaq.groups.commit_turns import REST_PARAMETER, CommitTurns
+from deltaq.groups.commit_in_turn import CommitInTurn
+from deltaq.groups.commit_turns import CommitTurns
 from deltaq.groups.heartbeat import LivenessCheck, remove_heartbeat
 from deltaq.groups.offsets import (
     CommittedOffset,
@@ -58,9 +58,6 @@ OFFSET_COMMIT = "COMMIT OFFSETS"
 """The operation of an entry that commits offsets and changes no membership."""
 
 _SEND = "SEND OFFSETS TO TRANSACTION"
-
-_POLL_S = 0.004
-"""Seconds between two reads of the log while a member leaves the next slot to others."""
 
 CHECK_INTERVAL_S = 1.0
 """Longest time between two checks of a member's heartbeat while a commit waits for their result."""
@@ -197,9 +194,12 @@ class GroupLog:
         """
         sync_topics(self._store, (of.topic for of in offsets))
         keys = [(offset.topic, offset.partition) for offset in offsets]
-        rest_ms = None if self._turns is None else self._turns.rest_ms()
+        turn = None if identity is None else self._turn(identity)
         with self._lock:
-            self._catch_up_in_turn(identity, deadline)
+            if turn is None:
+                self._log.catch_up()
+            else:
+                turn.catch_up(self._log, deadline, self._others)
             dead = (
                 self._dead_members(deadline if wait else float("-inf"))
                 if identity is None
@@ -210,7 +210,7 @@ class GroupLog:
                 first = self._admitted(state, identity, keys, dead, now)
                 return [*first, *self._committed_actions(state, offsets, now)]
 
-            self._commit(OFFSET_COMMIT, actions, deadline, identity, rest_ms)
+            self._commit(OFFSET_COMMIT, actions, deadline, identity, turn)
         self.clear_away(dead)
 
     def _admitted(
@@ -241,7 +241,7 @@ class GroupLog:
         the leader that `identity` names. Raises what `DeltaLog.commit` raises.
         """
         sync_topics(self._store, (of.topic for of_member in pending for of in of_member.offsets))
-        rest_ms = None if self._turns is None else self._turns.rest_ms()
+        turn = self._turn(identity)
         with self._lock:
             self._log.catch_up()
 
@@ -249,7 +249,7 @@ class GroupLog:
                 offsets = acceptable(state, self._head(state), pending)
                 return self._committed_actions(state, offsets, now)
 
-            self._commit(OFFSET_COMMIT, actions, deadline, identity, rest_ms, {"pending": "true"})
+            self._commit(OFFSET_COMMIT, actions, deadline, identity, turn, {"pending": "true"})
 
     # --- the offsets of transactions ---
 
@@ -453,29 +453,21 @@ class GroupLog:
         plan: Plan,
         deadline: float,
         identity: MemberIdentity | None = None,
-        rest_ms: int | None = None,
+        turn: CommitInTurn | None = None,
         parameters: Mapping[str, str] | None = None,
     ) -> bool:
         """Commit what `plan` returns for the slot that is tried; nothing if that is no action.
-        Whether an entry was written. `rest_ms` is that of `CommitTurns`.
+        Whether an entry was written.
         """
         txn_id = self._clock.unique_id()
-        takes_turns = (
-            self._turns is not None and identity is not None and operation == OFFSET_COMMIT
-        )
         by = (
             {}
             if identity is None
             else {"member": identity.member_id, "generation": str(identity.generation)}
         )
         by |= parameters or {}
-        tries = 0
 
         def write(state: TableState) -> Draft | Abandoned[None]:
-            nonlocal tries
-            tries += 1
-            if takes_turns and (rest_ms is not None or tries > 1):
-                by[REST_PARAMETER] = str(rest_ms or 0)
             now = self._clock.time_ms()
             info = CommitInfo(
                 txn_id,
@@ -484,13 +476,13 @@ class GroupLog:
                 self._client_id,
                 ENGINE,
                 is_blind_append=False,
-                parameters=by,
+                parameters=by | ({} if turn is None else turn.parameters()),
             )
             actions = plan(state, now)
             return Draft(info, actions) if actions else Abandoned(None)
 
         try:
-            committed = self._log.commit(write, deadline, takes_turns=takes_turns)
+            committed = self._log.commit(write, deadline, takes_turns=turn is not None)
         except Fenced as refused:
             metrics.COMMITS_REFUSED.add(group=self.group, reason=refused.error.name())
             raise
@@ -498,49 +490,21 @@ class GroupLog:
             return False
         if operation == OFFSET_COMMIT:
             metrics.OFFSET_COMMIT_LATENCY.observe(committed.seconds, group=self.group)
-        if self._turns is not None and takes_turns:
-            self._turns.committed(
-                committed.entry.version, committed.seconds / (committed.lost_races + 1)
-            )
+        if turn is not None:
+            turn.committed(committed)
         if self._maintenance is not None and committed.entry.version == self._log.state.version:
             self._maintenance.committed(self._log.state)
         return True
 
-    def _catch_up_in_turn(self, identity: MemberIdentity | None, deadline: float) -> None:
-        """Catch up. A member leaves the next slots to those that commit without rest too, and have
-        waited longer.
-        """
-        turns = self._turns if self._log.is_whole else None
-        if turns is None or identity is None or not turns.ahead(identity.member_id):
-            self._log.catch_up()
-        else:
-            self._await_turn(turns, identity.member_id, deadline)
+    def _turn(self, identity: MemberIdentity) -> CommitInTurn | None:
+        """The next commit of a member, if members take turns."""
+        if self._turns is None:
+            return None
+        return CommitInTurn(self._turns, self._clock, identity.member_id)
 
-    def _await_turn(self, turns: CommitTurns, member_id: str, deadline: float) -> None:
-        """Read until no member is ahead. The entry that ends the wait is the newest, so no read of
-        the end follows.
-
-        Entries of members that have given up the first one do not prolong the wait: if it has died,
-        a member that waits longer than the others would wait for ever while they commit.
-        """
-        self._log.take_over()
-        read_at = waits_since = self._clock.monotonic()
-        first = ""
-        try:
-            while ahead := turns.ahead(member_id):
-                if ahead[0] != first:
-                    first, waits_since = ahead[0], read_at
-                elif read_at >= min(deadline, waits_since + turns.leave_s(len(ahead))):
-                    return turns.gave_up(ahead)
-                is_end = self._log.read_next() is None
-                read_at = self._clock.monotonic()
-                if is_end:
-                    self._clock.sleep(_POLL_S)
-            until = min(deadline, read_at + turns.extra_s(len(self._head(self._log.state).members)))
-            while self._clock.monotonic() < until and self._log.read_next() is None:
-                self._clock.sleep(_POLL_S)
-        except LogCleaned:
-            self._log.load()
+    def _others(self) -> int:
+        """The number of other members, as last read."""
+        return len(self._head(self._log.state).members) - 1
 
     def _head(self, state: TableState) -> GroupHead:
         return group_head(state, self._folder)

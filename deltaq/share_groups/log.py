@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from deltaq import metrics, names
 from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.config.group import GroupSettings, group_settings
 from deltaq.delta.actions import Action, CommitInfo, DomainMetadata
-from deltaq.delta.known_log import KNOWN_LOGS, KnownLog, NoView
+from deltaq.delta.known_log import KNOWN_LOGS, KnownLog
 from deltaq.delta.log import Abandoned, DeltaLog, Draft
 from deltaq.delta.resolve import resolve_commit
 from deltaq.delta.table_state import DELTAQ_DOMAIN, TableState
@@ -29,6 +30,8 @@ from deltaq.errors import (
     KafkaException,
     OutcomeUnknown,
 )
+from deltaq.groups.commit_in_turn import CommitInTurn
+from deltaq.groups.commit_turns import CommitTurns
 from deltaq.groups.log import LogMaintainer, sync_topics, table_actions
 from deltaq.groups.state import SHARE_FORMAT, SHARE_TYPE, group_head, is_share_group, is_there
 from deltaq.serde.json_text import compact_json, strict_json
@@ -50,6 +53,13 @@ _HEAD = DomainMetadata(DELTAQ_DOMAIN, compact_json({"format": SHARE_FORMAT, "typ
 
 _LOOK_S = 0.5
 """Seconds between two looks at locks that keep an administrator from changing the group."""
+
+_LOCAL_ROUNDS = 4
+"""Members on a local store leave a slot to one that is so many rounds behind. Strict turns would
+cost a quarter of the rate there.
+"""
+
+_NO_PARAMETERS: Mapping[str, str] = MappingProxyType({})
 
 _TAKE, _ACKNOWLEDGE, _FENCE = "TAKE RECORDS", "ACKNOWLEDGE RECORDS", "FENCE"
 
@@ -146,6 +156,16 @@ def _partition_id(domain: str) -> PartitionId:
     return PartitionId(topic, topic_id, int(partition))
 
 
+class _KnownShareLog(KnownLog[None]):
+    """What a process knows of the log of a share group. Its members write in turns, so they are one
+    member in `turns`.
+    """
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self.turns = CommitTurns(clock, 0 if store.is_remote else _LOCAL_ROUNDS)
+        super().__init__(clock, self.turns)
+
+
 @dataclass(eq=False)
 class ShareLog:
     """A client of one share group's log. Thread-safe: every method runs under one lock. Clients of
@@ -163,8 +183,10 @@ class ShareLog:
 
     def __post_init__(self) -> None:
         self._folder = names.group_folder(self.group)
-        clock, known = self._clock, lambda: KnownLog(self._clock, NoView())
-        self._known = KNOWN_LOGS.get(self._store, self._folder, clock, known)
+        store, clock = self._store, self._clock
+        self._known = KNOWN_LOGS.get(
+            store, self._folder, clock, lambda: _KnownShareLog(store, clock)
+        )
         self._log = DeltaLog(self._store, self._folder, clock, self._known)
         self._lock = clock.lock()
         self._watch = LockWatch()
@@ -218,8 +240,9 @@ class ShareLog:
             ]
 
         operation = _TAKE if exchange.records_max else _ACKNOWLEDGE
+        turn = CommitInTurn(self._known.turns, self._clock, exchange.owner)
         try:
-            self._change(operation, plan, deadline, {"member": exchange.owner})
+            self._change(operation, plan, deadline, {"member": exchange.owner}, turn)
         except OutcomeUnknown as error:
             self._unresolved = error.token, result
             raise
@@ -310,7 +333,7 @@ class ShareLog:
 
         while True:
             try:
-                return self._change(operation, if_free, deadline, {})
+                return self._change(operation, if_free, deadline)
             except GroupInUse:
                 if self._clock.monotonic() >= deadline:
                     raise
@@ -322,7 +345,7 @@ class ShareLog:
         def plan(group: ShareGroup, version: int, now_ms: int) -> list[Action]:  # noqa: ARG001 - as SharePlan
             return [_removed(_domain(key)) for key in sorted(group.known(keys))]
 
-        self._change("FORGET OFFSETS", plan, deadline, {})
+        self._change("FORGET OFFSETS", plan, deadline)
 
     def settings(self) -> dict[str, str]:
         """Read the settings that the log stores, by name; also those of a consumer group, or of a
@@ -344,10 +367,15 @@ class ShareLog:
                 return []
             return [DomainMetadata(SETTINGS_DOMAIN, compact_json(wanted))]
 
-        self._change("SET GROUP SETTINGS", plan, deadline, {})
+        self._change("SET GROUP SETTINGS", plan, deadline)
 
     def _change(
-        self, operation: str, plan: SharePlan, deadline: float, parameters: Mapping[str, str]
+        self,
+        operation: str,
+        plan: SharePlan,
+        deadline: float,
+        parameters: Mapping[str, str] = _NO_PARAMETERS,
+        turn: CommitInTurn | None = None,
     ) -> None:
         """Commit what `plan(group, version, now_ms)` returns for the slot `version` that is tried;
         nothing if that is no action. An entry that changes partitions makes the group a share
@@ -362,11 +390,17 @@ class ShareLog:
                 return Abandoned(None)
             is_new = not group.exists and any(map(_is_of_partition, actions))
             first = [*table_actions(state, self.group, now), *([_HEAD] if is_new else [])]
-            return Draft(self._info(txn_id, now, operation, parameters), [*first, *actions])
+            by = parameters if turn is None else {**parameters, **turn.parameters()}
+            return Draft(self._info(txn_id, now, operation, by), [*first, *actions])
 
         with self._lock, self._known.turn:
-            self._log.catch_up()
-            committed = self._log.commit(write, deadline)
+            if turn is None:
+                self._log.catch_up()
+            else:
+                turn.catch_up(self._log, deadline)
+            committed = self._log.commit(write, deadline, takes_turns=turn is not None)
+            if committed is not None and turn is not None:
+                turn.committed(committed)
             if committed is not None and self._maintenance is not None:
                 self._maintenance.committed(self._log.state)
 

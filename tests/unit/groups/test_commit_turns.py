@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import random
-from collections import Counter
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from statistics import median
-from types import MappingProxyType
 
 import pytest
 
@@ -20,12 +17,9 @@ from deltaq.groups.state import GroupHead, MemberIdentity, Owner
 from deltaq.names import group_folder, log_entry
 from deltaq.store import LocalStore, Store
 from deltaq.testing import ManualClock
-from tests.doubles.groups import new_member
+from tests.doubles.groups import FOREVER, new_member
+from tests.doubles.turns import LoopingMembers
 from tests.simulator.world import Machine, World
-
-FOREVER = float("inf")
-WARM_UP_S = 10.0
-MEASURED_S = 20.0
 
 
 def group_of(names: list[str]) -> GroupHead:
@@ -49,51 +43,16 @@ def commit(log: GroupLog, names: list[str], number: int, offset: int) -> None:
     )
 
 
-class Members:
-    """Members that commit again as soon as their commit has ended, each on a machine of its own.
-    Those in `stops` end early: so many seconds after `WARM_UP_S`.
-    """
+class Members(LoopingMembers):
+    """Each commits the offset of a partition of its own."""
 
-    def __init__(
-        self, world: World, count: int, stops: Mapping[int, float] = MappingProxyType({})
-    ) -> None:
-        self.world = world
-        self.names = [f"m{number}" for number in range(count)]
-        self.machines = [world.machine(name) for name in self.names]
-        self.stops = stops
-        self.counts: Counter[int] = Counter()
-        self.longest_s = 0.0  # commit of a member that does not stop
-        chance = random.Random(world.seed)
-        world.network.signals = False
-        world.network.delay_s = lambda: chance.lognormvariate(-3.5, 0.25)  # type: ignore[method-assign] # 30 ms one way
-
-    def run(self) -> list[int]:
-        """The commits of each member while all others commit, after `WARM_UP_S`."""
-        self.world.run(self._all)
-        return [
-            self.counts[number] for number in range(len(self.names)) if number not in self.stops
-        ]
-
-    def _all(self) -> None:
+    def prepare(self) -> None:
         join_all(GroupLog(self.machines[0].store, "g", self.machines[0].clock), self.names)
-        begun_at = self.world.scheduler.now
-        threads = [
-            machine.clock.start_thread(partial(self._loop, number, machine, begun_at), "loop")
-            for number, machine in enumerate(self.machines)
-        ]
-        for thread in threads:
-            thread.join()
 
-    def _loop(self, number: int, machine: Machine, begun_at: float) -> None:
-        log, offset = GroupLog(machine.store, "g", machine.clock), 0
-        counts_from = begun_at + WARM_UP_S
-        ends_at = counts_from + self.stops.get(number, MEASURED_S)
-        while (now := machine.clock.monotonic()) < ends_at:
-            commit(log, self.names, number, offset)
-            if number not in self.stops:
-                self.longest_s = max(self.longest_s, machine.clock.monotonic() - now)
-            offset += 1
-            self.counts[number] += now >= counts_from
+    def commits(self, machine: Machine) -> Callable[[], object]:
+        log, offsets = GroupLog(machine.store, "g", machine.clock), count()
+        number = self.machines.index(machine)
+        return lambda: commit(log, self.names, number, next(offsets))
 
 
 @pytest.mark.fault("P11")
@@ -156,37 +115,37 @@ def learn(turns: CommitTurns, version: int, member_id: str, rest_ms: int | None 
 def turns() -> CommitTurns:
     """Of member "me", whose commits take 0.1 s, after its commit of version 10."""
     turns = CommitTurns(ManualClock())
-    turns.committed(5, 0.1)
+    turns.committed("me", 5, 0.1)
     learn(turns, 6, "a")
     learn(turns, 7, "b")
     learn(turns, 10, "me")
-    turns.committed(10, 0.1)
+    turns.committed("me", 10, 0.1)
     return turns
 
 
 def test_a_member_leaves_the_slot_to_those_that_have_committed_less_recently(turns):
-    assert turns.ahead("me") == ("a", "b")
+    assert turns.ahead() == ("a", "b")
     learn(turns, 11, "a")
-    assert turns.ahead("me") == ("b",)
+    assert turns.ahead() == ("b",)
     learn(turns, 11, "b")  # read by another client of the process, which is behind
-    assert turns.ahead("me") == ("b",)
+    assert turns.ahead() == ("b",)
     learn(turns, 12, "b")
-    assert turns.ahead("me") == ()
+    assert turns.ahead() == ()
 
 
 @pytest.mark.parametrize("rest_ms", [None, 501, 5000])
 def test_a_member_that_rests_is_not_waited_for(turns, rest_ms):
     learn(turns, 11, "a", rest_ms)
-    turns.committed(12, 0.1)
-    assert turns.ahead("me") == ("b",)
+    turns.committed("me", 12, 0.1)
+    assert turns.ahead() == ("b",)
 
 
 def test_a_member_that_does_not_use_its_slot_is_not_waited_for_until_it_commits(turns):
     turns.gave_up(["a"])
-    assert turns.ahead("me") == ("b",)
+    assert turns.ahead() == ("b",)
     learn(turns, 11, "a")
-    turns.committed(12, 0.1)
-    assert turns.ahead("me") == ("b", "a"), "in the order of their commits"
+    turns.committed("me", 12, 0.1)
+    assert turns.ahead() == ("b", "a"), "in the order of their commits"
 
 
 def test_the_wait_grows_with_the_members_ahead_and_is_bounded(turns):
@@ -199,9 +158,9 @@ def test_the_wait_grows_with_the_members_ahead_and_is_bounded(turns):
 def test_the_own_slot_is_left_only_if_a_member_does_not_take_turns(turns):
     left = []
     for version in range(11, 19):
-        turns.committed(version, 0.1)
-        assert turns.extra_s(members=3) == 0.0
-        left.append(turns.extra_s(members=4) > 0)
+        turns.committed("me", version, 0.1)
+        assert turns.extra_s(others=2) == 0.0
+        left.append(turns.extra_s(others=3) > 0)
     assert 0 < sum(left) < len(left)
 
 

@@ -46,6 +46,8 @@ class AcknowledgeType(IntEnum):
     """It is to be delivered again, to any member."""
     REJECT = 3
     """It cannot be processed, and is not delivered again."""
+    RENEW = 4
+    """Its lock begins anew: it is decided later (KIP-1222)."""
 
 
 class Message(Generic[K, V]):

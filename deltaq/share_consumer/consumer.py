@@ -316,6 +316,8 @@ class ShareConsumer(Generic[K, V]):
         """Decide, in explicit mode, what is to become of a message that `poll` has returned. The
         next `poll`, commit or `close` writes it; until then, a later call replaces it.
 
+        A message whose lock is renewed is still to be acknowledged, and is not returned again.
+
         Raises IllegalStateException in implicit mode, and for a message that was not returned or
         is acknowledged already; ValueError for an unknown `ack_type`.
         """
@@ -375,19 +377,19 @@ class ShareConsumer(Generic[K, V]):
     @alone
     def renew(self, message: Message[Any, Any], timeout: float = 60) -> None:
         """Begin the lock of a message anew, at once: for work that takes longer than
-        `share.record.lock.duration.ms`. It is still to be acknowledged.
+        `share.record.lock.duration.ms`. It is still to be acknowledged. As `acknowledge` with
+        `AcknowledgeType.RENEW` and a commit, in both modes.
 
         Raises KafkaException (INVALID_RECORD_STATE) if its lock was over: another member may have
         the message. Raises Unavailable, OutcomeUnknown if the store does not answer within
-        `timeout` seconds; then the lock may end.
+        `timeout` seconds: the lock may end, and the next call renews it if it was not.
         """
-        key, record = self._find(*_place(message))
-        offset = message.offset() or 0
-        wanted = TakenRange(offset, offset + 1, record.deliveries)
         deadline = self._deadline(timeout)
-        self._resolve(deadline)
-        found = self._log.exchange(Exchange(self._owner, renewals={key: [wanted]}), deadline)
-        if not found.applied.get(key):
+        self._resolve(deadline)  # it may be about an earlier renewal
+        _, record = self._find(*_place(message))
+        record.type = AcknowledgeType.RENEW
+        self._exchange(deadline)
+        if self._returned.find(*_place(message)) is None:
             raise _invalid_state()
 
     @alone
@@ -464,8 +466,8 @@ class ShareConsumer(Generic[K, V]):
     def _note_written(self, decided: DecidedRecords, found: Exchanged) -> None:
         """Note the result of an entry that was written."""
         self._may_hold = self._may_hold or bool(found.taken)
-        self._returned.forget(decided)
         refused = _refused(decided, found)
+        self._returned.forget(decided, refused)
         self._statistics.acknowledged(decided, refused)
         self._note(
             {key: of - refused.get(key, frozenset()) for key, of in decided.offsets.items()}, None

@@ -25,11 +25,13 @@ class ReturnedRecord:
 class DecidedRecords:
     """What is to be acknowledged, and the offsets about which the application hears the result.
 
-    The others are offsets without a record, and records that could not be read.
+    The others are offsets without a record, and records that could not be read. `renewed` are those
+    of `offsets` that are decided later.
     """
 
     acknowledgements: Mapping[PartitionId, Sequence[Acknowledgement]]
     offsets: Mapping[PartitionId, frozenset[int]]
+    renewed: Mapping[PartitionId, frozenset[int]]
 
 
 @dataclass(eq=False)
@@ -79,20 +81,32 @@ class ReturnedRecords:
     def decided(self) -> DecidedRecords:
         """All that is decided and not acknowledged yet."""
         offsets: dict[PartitionId, frozenset[int]] = {}
+        renewed: dict[PartitionId, frozenset[int]] = {}
         found = {key: [*decided] for key, decided in self._unreadable.items()}
         for key, records in self._records.items():
             decided = [(offset, record) for offset, record in records.items() if record.type]
             if decided:
                 offsets[key] = frozenset(offset for offset, _ in decided)
+                renewed[key] = frozenset(
+                    offset for offset, of in decided if of.type is AcknowledgeType.RENEW
+                )
                 found.setdefault(key, []).extend(_ranges(sorted(decided, key=_offset)))
-        return DecidedRecords(found, offsets)
+        return DecidedRecords(found, offsets, renewed)
 
-    def forget(self, decided: DecidedRecords) -> None:
-        """What was decided is acknowledged, or refused for good."""
+    def forget(
+        self, decided: DecidedRecords, refused: Mapping[PartitionId, frozenset[int]]
+    ) -> None:
+        """What was decided is acknowledged, or `refused` for good. What was renewed is to be
+        decided, unless that has happened meanwhile.
+        """
         for key, offsets in decided.offsets.items():
             records = self._records[key]
-            for offset in offsets:
+            renewed = decided.renewed[key] - refused.get(key, frozenset())
+            for offset in offsets - renewed:
                 del records[offset]
+            for offset in renewed:
+                if records[offset].type is AcknowledgeType.RENEW:
+                    records[offset].type = None
             if not records:
                 del self._records[key]
         self._unreadable.clear()

@@ -13,7 +13,6 @@ from deltaq.share_groups.state import (
     SharePartition,
     TakenRange,
     acknowledged,
-    renewed,
     taken,
     without_locks,
     without_removed,
@@ -44,27 +43,26 @@ class Exchange:
     """What a worker asks of its group.
 
     It acknowledges records that it has taken, and wants up to `records_max` records of the
-    partitions in `log_ranges`, of which earlier ones come first. Its locks on `renewals` begin
-    anew. With `gives_back`, all that it still holds of any partition is given back.
+    partitions in `log_ranges`, of which earlier ones come first. With `gives_back`, all that it
+    still holds of any partition is given back.
     """
 
     owner: str
     acknowledgements: Mapping[PartitionId, Sequence[Acknowledgement]] = field(default_factory=dict)
     log_ranges: Mapping[PartitionId, LogRange] = field(default_factory=dict)
     records_max: int = 0
-    renewals: Mapping[PartitionId, Sequence[TakenRange]] = field(default_factory=dict)
     gives_back: bool = False
 
     @property
     def partitions(self) -> list[PartitionId]:
         """The partitions that it names, in the order in which the entry has them."""
-        return sorted({*self.acknowledgements, *self.log_ranges, *self.renewals})
+        return sorted({*self.acknowledgements, *self.log_ranges})
 
 
 @dataclass(frozen=True, slots=True)
 class Exchanged:
-    """The result: partitions after it, those that it changes; the acknowledged or renewed offsets
-    that count; and what the worker has taken. `full` are partitions of which
+    """The result: partitions after it, those that it changes; the acknowledged offsets that
+    count; and what the worker has taken. `full` are partitions of which
     `share.partition.max.record.locks` kept the worker from taking records.
     """
 
@@ -87,19 +85,17 @@ def exchanged(
     ended.
     """
     owner, limit = exchange.owner, settings.share_delivery_count_limit
+    lock = RecordLock(owner, version)
     after = dict(partitions)
     applied: dict[PartitionId, Sequence[range]] = {}
     found: dict[PartitionId, Sequence[TakenRange]] = {}
     full: set[PartitionId] = set()
     for key, acknowledgements in exchange.acknowledgements.items():
         if key in after:
-            after[key], applied[key] = acknowledged(after[key], owner, acknowledgements, limit)
-    for key, ranges in exchange.renewals.items():
-        if key in after:
-            after[key], applied[key] = renewed(after[key], RecordLock(owner, version), ranges)
+            after[key], applied[key] = acknowledged(after[key], lock, acknowledgements, limit)
     if exchange.gives_back:
         for key, state in after.items():
-            after[key] = without_locks(state, lambda lock: lock.owner == owner, limit)
+            after[key] = without_locks(state, lambda held: held.owner == owner, limit)
     left = exchange.records_max
     for key, log_range in exchange.log_ranges.items():
         if key not in after and log_range.first is None:
@@ -108,7 +104,7 @@ def exchanged(
         state = without_removed(without_locks(state, over.__contains__, limit), log_range.log_start)
         state, ranges = taken(
             state,
-            RecordLock(owner, version),
+            lock,
             log_range.log_end,
             left,
             settings.share_partition_max_record_locks,

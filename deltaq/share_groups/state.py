@@ -11,7 +11,7 @@ import enum
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from deltaq.message import AcknowledgeType
 from deltaq.names import check_id
@@ -223,42 +223,15 @@ def without_locks(
 
 def acknowledged(
     partition: SharePartition,
-    owner: str,
+    lock: RecordLock,
     acknowledgements: Collection[Acknowledgement],
     limit: int,
 ) -> tuple[SharePartition, list[range]]:
     """The partition after acknowledgements of a worker, which do not overlap, and the offsets of
-    those that count. Others are refused: the worker does not hold the record any more.
+    those that count. Others are refused: the worker does not hold the record any more. What it
+    renews has the new `lock`.
     """
-    return _changed_if_held(
-        partition, owner, acknowledgements, lambda status, by: _decided(status, by, limit)
-    )
-
-
-def renewed(
-    partition: SharePartition, lock: RecordLock, taken_before: Collection[TakenRange]
-) -> tuple[SharePartition, list[range]]:
-    """The partition after a worker has begun its locks anew, by the new `lock`, and the offsets of
-    those that it holds.
-    """
-    return _changed_if_held(
-        partition, lock.owner, taken_before, lambda status, _: replace(status, lock=lock)
-    )
-
-
-W = TypeVar("W", Acknowledgement, TakenRange)
-
-
-def _changed_if_held(
-    partition: SharePartition,
-    owner: str,
-    wanted: Collection[W],
-    after: Callable[[Status, W], Status],
-) -> tuple[SharePartition, list[range]]:
-    """The partition with another status of the wanted offsets that a worker holds, and these
-    offsets.
-    """
-    ordered = sorted(wanted, key=lambda each: each.first)
+    ordered = sorted(acknowledgements, key=lambda each: each.first)
     firsts = [each.first for each in ordered]
     edges = [edge for each in ordered for edge in (each.first, each.end)]
     spans: list[OffsetSpan] = []
@@ -266,9 +239,9 @@ def _changed_if_held(
     for piece in _split(partition.spans, edges):
         at = bisect_right(firsts, piece.first) - 1
         about = ordered[at] if at >= 0 and piece.first < ordered[at].end else None
-        if about is not None and piece.status.is_held(owner, about.deliveries):
+        if about is not None and piece.status.is_held(lock.owner, about.deliveries):
             applied.append(range(piece.first, piece.end))
-            spans.append(replace(piece, status=after(piece.status, about)))
+            spans.append(replace(piece, status=_decided(piece.status, about, lock, limit)))
         else:
             spans.append(piece)
     return _normal(partition.start, spans), applied
@@ -287,7 +260,7 @@ def _split(spans: Iterable[OffsetSpan], edges: Sequence[int]) -> Iterator[Offset
         yield OffsetSpan(first, span.end, span.status)
 
 
-def _decided(status: Status, by: Acknowledgement, limit: int) -> Status:
+def _decided(status: Status, by: Acknowledgement, lock: RecordLock, limit: int) -> Status:
     match by.type:
         case AcknowledgeType.ACCEPT:
             return ACKNOWLEDGED
@@ -295,6 +268,8 @@ def _decided(status: Status, by: Acknowledgement, limit: int) -> Status:
             return ARCHIVED
         case AcknowledgeType.RELEASE:
             return _given_back(status, limit, by.visible_ms)
+        case AcknowledgeType.RENEW:
+            return replace(status, lock=lock)
 
 
 def without_removed(partition: SharePartition, log_start: int) -> SharePartition:

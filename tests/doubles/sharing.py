@@ -12,9 +12,9 @@ from deltaq.share_groups.state import SharePartition
 from deltaq.store import MemoryStore, Store
 from deltaq.testing import ManualClock
 
-__all__ = ["ACCEPT", "LOCK_S", "REJECT", "RELEASE", "ShareWorld", "places", "set_group"]
+__all__ = ["ACCEPT", "LOCK_S", "REJECT", "RELEASE", "RENEW", "ShareWorld", "places", "set_group"]
 
-ACCEPT, RELEASE, REJECT = AcknowledgeType
+ACCEPT, RELEASE, REJECT, RENEW = AcknowledgeType
 LOCK_S = 30.0
 """Seconds of a lock."""
 

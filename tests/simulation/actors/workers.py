@@ -33,7 +33,7 @@ __all__ = [
     "drain",
 ]
 
-ACCEPT, RELEASE, REJECT = (int(kind) for kind in AcknowledgeType)
+ACCEPT, RELEASE, REJECT, RENEW = (int(kind) for kind in AcknowledgeType)
 
 LAST_S = 240.0
 """Simulated seconds within which the last worker gets all that is left."""

@@ -13,9 +13,14 @@ from deltaq import (
     Message,
     OutcomeUnknown,
     ShareConsumer,
+    TopicPartition,
 )
+from deltaq.serde.json_text import strict_json
 from deltaq.testing import Fault, FaultyStore, Rule
-from tests.doubles.sharing import ACCEPT, LOCK_S, REJECT, ShareWorld, places
+from tests.doubles.sharing import ACCEPT, LOCK_S, REJECT, RENEW, ShareWorld, places
+
+T = TopicPartition("t", 0)
+WRITTEN = Fault.error_after()
 
 
 @pytest.fixture
@@ -193,20 +198,92 @@ def test_only_a_message_that_is_not_acknowledged_is_renewed_or_released(
             consumer.release(message)
 
 
-def test_a_renewal_of_unknown_outcome_is_said(shared: ShareWorld) -> None:
+def renew_in_doubt(
+    shared: ShareWorld, fault: Fault = WRITTEN, mode: str = "implicit"
+) -> tuple[ShareConsumer, Message]:
+    """A consumer that has taken a message, and does not know whether it has renewed its lock."""
     shared.fill(1)
     failing = FaultyStore(shared.store)
     consumer = ShareConsumer(
-        {"bootstrap.servers": "memory://shared", "group.id": "g"},
+        {
+            "bootstrap.servers": "memory://shared",
+            "group.id": "g",
+            "share.acknowledgement.mode": mode,
+        },
         store=failing,
         clock=shared.clock,
     )
+    consumer.subscribe(["t"])
+    (message,) = consumer.poll(0)
+    failing.add(
+        Rule("create", "groups/*", fault, times=None),
+        Rule("get", "groups/*", Fault.error_before(), nth=2, times=None),
+    )
+    with pytest.raises(OutcomeUnknown):
+        consumer.renew(message, timeout=0.1)
+    failing.clear()
+    return consumer, message
+
+
+@pytest.mark.parametrize("fault", [Fault.error_before(), WRITTEN], ids=["no", "yes"])
+def test_a_renewal_of_unknown_outcome_is_resolved_by_the_next_call(
+    shared: ShareWorld, fault: Fault
+) -> None:
+    consumer, message = renew_in_doubt(shared, fault)
     with consumer:
-        consumer.subscribe(["t"])
-        (message,) = consumer.poll(0)
-        failing.add(Rule("create", "groups/*", Fault.error_before(), times=None))
-        with pytest.raises(OutcomeUnknown):
-            consumer.renew(message, timeout=0.1)
-        failing.clear()
+        assert consumer.poll(0).is_empty()  # it renews the lock, or finds that it was
+        assert len(renewals(shared)) == 1
         consumer.renew(message)
+        assert len(renewals(shared)) == 2
         assert list(consumer.commit_sync().values()) == [None]
+    assert [state.start for state in shared.states()] == [1]
+
+
+def test_a_renewal_after_one_in_doubt_begins_the_lock_anew(shared: ShareWorld) -> None:
+    consumer, message = renew_in_doubt(shared)
+    with consumer:
+        consumer.renew(message)
+        assert len(renewals(shared)) == 2
+
+
+def renewals(shared: ShareWorld) -> set[int]:
+    """The entries after the first one by which the record was locked, as far as they are kept."""
+    found = set()
+    for entry in shared.store.list("groups/g/_delta_log/"):
+        for line in shared.store.get(entry.key).splitlines():
+            action: Any = strict_json(line.decode())
+            body = action.get("domainMetadata", {})
+            if body.get("domain", "").startswith("deltaq.share."):
+                partition: Any = strict_json(body["configuration"])
+                found |= {numbers[4] for numbers in partition["spans"] if numbers[1] == 1}
+    return found - {min(found)}
+
+
+def test_a_renewed_message_is_still_to_be_acknowledged(shared: ShareWorld) -> None:
+    shared.fill(3)
+    heard: list[tuple[list[int], bool]] = []
+    with shared.consumer(explicit=True, max_poll_records=2) as consumer:
+        consumer.set_acknowledgement_commit_callback(
+            lambda offsets, error: heard.append((sorted(offsets[T]), error is None))
+        )
+        done, slow = consumer.poll(0)
+        consumer.acknowledge(done)
+        consumer.acknowledge(slow, RENEW)
+        assert places(consumer.poll(0)) == [(2, 1)]
+        assert heard == [([0, 1], True)]
+        with pytest.raises(IllegalStateException, match="2 records"):
+            consumer.poll(0)
+        consumer.acknowledge(slow, RENEW)
+        consumer.acknowledge(slow)  # decided again before it was written
+        consumer.commit_sync()
+        with pytest.raises(IllegalStateException, match="acknowledged already"):
+            consumer.acknowledge(slow)
+    assert [(state.start, state.undecided) for state in shared.states()] == [(2, 1)]
+
+
+def test_a_decision_that_follows_a_renewal_in_doubt_stays(shared: ShareWorld) -> None:
+    consumer, message = renew_in_doubt(shared, mode="explicit")
+    with consumer:
+        consumer.acknowledge(message)
+        consumer.commit_sync()
+    assert [(state.start, state.end) for state in shared.states()] == [(1, 1)]

@@ -21,13 +21,12 @@ from deltaq.share_groups.state import (
     TakenRange,
     acknowledged,
     parse_partition,
-    renewed,
     taken,
     without_locks,
     without_removed,
 )
 
-ACCEPT, RELEASE, REJECT = AcknowledgeType
+ACCEPT, RELEASE, REJECT, RENEW = AcknowledgeType
 LIMIT = 3
 """The delivery count limit."""
 
@@ -69,24 +68,19 @@ class Model:
                 found.append(offset)
         return found
 
-    def decide(self, owner: str, offset: int, deliveries: int, kind: AcknowledgeType) -> bool:
+    def decide(
+        self, lock: tuple[str, int], offset: int, deliveries: int, kind: AcknowledgeType
+    ) -> bool:
         line = self.lines[offset]
-        if line.lock is None or line.lock[0] != owner or line.deliveries != deliveries:
+        if line.lock is None or line.lock[0] != lock[0] or line.deliveries != deliveries:
             return False
-        if kind is RELEASE:
+        if kind is RENEW:
+            self.lines[offset] = replace(line, lock=lock)
+        elif kind is RELEASE:
             self.give_back(offset, visible_ms=offset % 3)
         else:
             self.lines[offset] = RecordLine("acknowledged" if kind is ACCEPT else "archived")
         return True
-
-    def renew(self, lock: tuple[str, int], wanted: TakenRange) -> list[int]:
-        found = []
-        for offset in range(wanted.first, wanted.end):
-            line = self.lines[offset]
-            if line.lock and line.lock[0] == lock[0] and line.deliveries == wanted.deliveries:
-                self.lines[offset] = replace(line, lock=lock)
-                found.append(offset)
-        return found
 
     def end_lock(self, lock: tuple[str, int]) -> None:
         for offset, line in self.lines.items():
@@ -146,7 +140,6 @@ steps = st.one_of(
             max_size=3,
         ),
     ),
-    st.tuples(st.just("renew"), owners, st.integers(0, 45), st.integers(1, 12), st.integers(1, 3)),
     st.tuples(st.just("end"), st.integers(0, 30)),
     st.tuples(st.just("remove"), st.integers(0, 30)),
 )
@@ -168,6 +161,8 @@ def test_a_partition_is_what_the_same_steps_make_of_each_record(drawn: list[Any]
                     assert model.lines[offset].deliveries == each.deliveries
         elif step == "decide":
             owner, decisions = about
+            lock = RecordLock(owner, version)
+            locks.append(lock)
             free: set[int] = set()
             acks = []
             for first, length, deliveries, kind in decisions:
@@ -181,21 +176,14 @@ def test_a_partition_is_what_the_same_steps_make_of_each_record(drawn: list[Any]
                         else Acknowledgement(first, first + length, deliveries, kind)
                         for at in (wanted if kind is RELEASE else [first])
                     ]
-            partition, applied = acknowledged(partition, owner, acks, LIMIT)
+            partition, applied = acknowledged(partition, lock, acks, LIMIT)
             decided = {
                 offset
                 for ack in acks
                 for offset in range(ack.first, ack.end)
-                if model.decide(owner, offset, ack.deliveries, ack.type)
+                if model.decide(lock, offset, ack.deliveries, ack.type)
             }
             assert sorted(offsets(applied)) == sorted(decided)
-        elif step == "renew":
-            owner, first, length, deliveries = about
-            lock = RecordLock(owner, version)
-            locks.append(lock)
-            wanted_range = TakenRange(first, first + length, deliveries)
-            partition, applied = renewed(partition, lock, [wanted_range])
-            assert offsets(applied) == model.renew(lock, wanted_range)
         elif step == "end" and locks:
             over = locks[about[0] % len(locks)]
             partition = without_locks(partition, {over}.__contains__, LIMIT)
@@ -213,7 +201,7 @@ HELD = Status(RecordState.ACQUIRED, 1, LOCK)
 
 def test_a_late_acknowledgement_of_an_earlier_delivery_is_refused() -> None:
     partition = SharePartition(0, (OffsetSpan(0, 2, replace(HELD, deliveries=2)),))
-    after, applied = acknowledged(partition, "one", [Acknowledgement(0, 2, 1, ACCEPT)], LIMIT)
+    after, applied = acknowledged(partition, LOCK, [Acknowledgement(0, 2, 1, ACCEPT)], LIMIT)
     assert (after, applied) == (partition, [])
 
 
@@ -230,7 +218,7 @@ def test_a_million_finished_records_leave_nothing() -> None:
         lock = RecordLock("one", version)
         partition, _ = taken(partition, lock, 1_000_000, 50_000, 50_000, 0)
         acks = [Acknowledgement(version, version + 50_000, 1, ACCEPT)]
-        partition, _ = acknowledged(partition, "one", acks, LIMIT)
+        partition, _ = acknowledged(partition, lock, acks, LIMIT)
     assert partition == SharePartition(1_000_000)
     assert partition.encoded() == '{"start":1000000,"owners":[],"spans":[]}'
 
@@ -239,7 +227,7 @@ def test_spans_grow_with_undecided_records_and_not_with_finished_ones() -> None:
     partition, _ = taken(SharePartition(0), LOCK, 10_000, 10_000, 2_000, 0)
     assert partition.undecided == 2_000
     odd = [Acknowledgement(at, at + 1, 1, ACCEPT) for at in range(1, 2_000, 2)]
-    partition, _ = acknowledged(partition, "one", odd, LIMIT)
+    partition, _ = acknowledged(partition, LOCK, odd, LIMIT)
     assert (partition.undecided, len(partition.spans)) == (1_000, 2_000)
     partition, _ = taken(partition, RecordLock("two", 8), 10_000, 10_000, 2_000, 0)
     assert (partition.undecided, partition.end) == (2_000, 3_000)

@@ -271,6 +271,11 @@ LIMITS = {
         LimitRow(
             "groups.offsets.METADATA_CHARS_MAX", "characters", "Metadata of a committed offset"
         ),
+        LimitRow(
+            "share_consumer.returned.ERROR_CHARS_MAX",
+            "characters",
+            "Text of an exception in a dead letter",
+        ),
         LimitRow("names.VERSION_MAX", "", "Version of a log"),
         LimitRow("store.keys.KEY_LENGTH_MAX", "characters", "Key of an object below the root"),
         LimitRow("store.keys.PREFIX_LENGTH_MAX", "characters", "Prefix of a root in a bucket"),

@@ -14,7 +14,7 @@ from deltaq.admin.calls import OrderedEnum
 from deltaq.config import TOPIC_SETTINGS, topic_config
 from deltaq.config.group import GROUP_SETTINGS, checked_group_setting
 from deltaq.config.setting import unknown_setting
-from deltaq.config.topic import PROPERTY_PREFIX
+from deltaq.config.topic import PROPERTY_PREFIX, setting_text
 from deltaq.errors import InvalidConfig, KafkaError, KafkaException, printable
 from deltaq.topic import checked_properties
 
@@ -239,7 +239,7 @@ def described_group(stored: Mapping[str, str]) -> dict[str, ConfigEntry]:
     for name, setting in GROUP_SETTINGS.items():
         is_default = name not in stored
         source = ConfigSource.DEFAULT_CONFIG if is_default else ConfigSource.GROUP_CONFIG
-        value = str(setting.default) if is_default else stored[name]
+        value = setting_text(setting.default) if is_default else stored[name]
         entries[name] = ConfigEntry(name, value, source, is_default=is_default)
     return entries
 

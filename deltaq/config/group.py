@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from deltaq.config.declare import DAY_MS, choice, integer, string
+from deltaq.config.declare import DAY_MS, boolean, choice, integer, string
 from deltaq.config.setting import Setting, unknown_setting
 from deltaq.errors import InvalidConfig, KafkaError
+from deltaq.names import check_topic
 
 BY_DURATION = "by_duration:"
 
@@ -34,6 +35,19 @@ GROUP_SETTINGS: Mapping[str, Setting] = {
         integer("share.delivery.count.limit", "group", 5, 1, 1_000_000).means(
             "How often a record is delivered. After the last time it is archived unless it was "
             "accepted."
+        ),
+        string("errors.deadletterqueue.topic.name", "group", "").means(
+            "The dead-letter topic of a share group: records that are rejected, or were delivered "
+            "too often, are written to it before they are archived. It is created if it does not "
+            "exist. Empty: none."
+        ),
+        boolean("errors.deadletterqueue.copy.record.enable", "group", False).means(
+            "Whether dead letters have the key, value and headers of their record, or only headers "
+            "that say which record it is."
+        ),
+        integer("errors.deadletterqueue.max.per.minute", "group", 1_000, 1, 1_000_000).means(
+            "Dead letters after which, within a minute, no more records are taken: a fault that is "
+            "not that of the records should not drain the topic. deltaq's own."
         ),
         integer("share.partition.max.record.locks", "group", 2_000, 1, 10_000).means(
             "Most records of a partition that were taken and are neither accepted nor archived. It "
@@ -61,6 +75,9 @@ class GroupSettings:
     share_record_lock_duration_ms: int
     share_delivery_count_limit: int
     share_partition_max_record_locks: int
+    errors_deadletterqueue_topic_name: str
+    errors_deadletterqueue_copy_record_enable: bool
+    errors_deadletterqueue_max_per_minute: int
 
 
 def group_settings(properties: Mapping[str, str]) -> GroupSettings:
@@ -81,6 +98,8 @@ def checked_group_setting(name: str, value: str | None) -> object:
     if setting is None:
         raise unknown_setting(name, GROUP_SETTINGS, KafkaError.INVALID_CONFIG)
     found = setting.parse(value, code=KafkaError.INVALID_CONFIG)
+    if name == "errors.deadletterqueue.topic.name" and found:
+        check_topic(str(found))
     if name == "share.auto.offset.reset" and found not in ("earliest", "latest"):
         duration_ms(str(found))
     return found

@@ -78,7 +78,7 @@ def topic_properties(config: Mapping[str, object]) -> dict[str, str]:
             raise unknown_setting(key, TOPIC_SETTINGS, KafkaError.INVALID_CONFIG)
         if value is not None:
             parsed = TOPIC_SETTINGS[key].parse(value, code=KafkaError.INVALID_CONFIG)
-            properties[PROPERTY_PREFIX + key] = _text(parsed)
+            properties[PROPERTY_PREFIX + key] = setting_text(parsed)
     return properties
 
 
@@ -98,7 +98,7 @@ def topic_config(properties: Mapping[str, str]) -> dict[str, str]:
     """Every topic setting with its effective value, as Kafka's admin client shows it. Raises
     InvalidConfig.
     """
-    return {name: _text(_value(name, properties)) for name in TOPIC_SETTINGS}
+    return {name: setting_text(_value(name, properties)) for name in TOPIC_SETTINGS}
 
 
 def _value(name: str, properties: Mapping[str, str]) -> SettingValue:
@@ -107,7 +107,8 @@ def _value(name: str, properties: Mapping[str, str]) -> SettingValue:
     )
 
 
-def _text(value: SettingValue) -> str:
+def setting_text(value: SettingValue) -> str:
+    """A typed value as admin clients have it."""
     if value is None:
         return ""
     if isinstance(value, bool):

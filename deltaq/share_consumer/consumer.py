@@ -7,7 +7,7 @@ import operator
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from types import MappingProxyType
+from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias
 from weakref import finalize
 
@@ -35,6 +35,7 @@ from deltaq.share_consumer.messages import Messages
 from deltaq.share_consumer.returned import DecidedRecords, ReturnedRecord, ReturnedRecords
 from deltaq.share_consumer.statistics import ShareStatistics
 from deltaq.share_consumer.topics import ReadPartition, SharedTopics
+from deltaq.share_groups.dead_letters import DeadLetters
 from deltaq.share_groups.exchange import Exchange, Exchanged, LogRange, PartitionId
 from deltaq.share_groups.log import ShareLog
 from deltaq.share_groups.state import Acknowledgement, TakenRange
@@ -53,6 +54,11 @@ CLOSE_TIMEOUT_S = 60.0
 
 _TAKE_S = 1.0, 10.0
 """Seconds for which an entry that takes records is tried again: at least, and at most."""
+
+_BACK_OFF_MS = 1_000, 600_000
+"""Milliseconds after which a message is delivered again whose loop was left: at first, and at
+most.
+"""
 
 _FULL_AGAIN_S = 60.0
 """Seconds between two log lines about a partition of which no more records can be taken."""
@@ -106,6 +112,7 @@ class ShareConsumer(Generic[K, V]):
         self._log = ShareLog(self._store, *about)
         self._schemas: dict[str, TopicSchema] = {}
         self._topics = SharedTopics(self._store, clock, self._schemas.get)
+        self._dead_letters = DeadLetters(self._store, clock, self._group, self._topics.contents)
         self._subscribed: tuple[str, ...] = ()
         self._returned = ReturnedRecords()
         # Results of acknowledgements, for the callback.
@@ -115,9 +122,11 @@ class ShareConsumer(Generic[K, V]):
         self._outage = OutageReports(clock)
         self._statistics = ShareStatistics(config, clock)
         self._full_at: dict[PartitionId, float] = {}
+        self._flooded_at = float("-inf")
         self._watch = self._store.watch()
         self._watch.add(names.group_folder(self._group) + names.LOG_FOLDER)
         self._may_hold = False  # records of the group
+        self._failed: ReturnedRecord | None = None  # the newest one whose loop was left
         self._held_until = float("-inf")  # `Clock.uptime`: when the locks of the last poll end
         self._in_doubt: DecidedRecords | None = None  # what an entry has whose outcome is unknown
         self._dropped = finalize(self, _abandon, self._group, self._watch, self._maintenance)
@@ -178,7 +187,8 @@ class ShareConsumer(Generic[K, V]):
 
         Raises IllegalStateException without a subscription, and for messages that are not
         acknowledged. Raises KafkaException (GROUP_ID_NOT_FOUND) if the group is a consumer group,
-        Corrupt, Incompatible, and what the callback raises.
+        Corrupt, Incompatible, InvalidConfig if the dead-letter topic cannot hold the records, and
+        what the callback raises.
         """
         deadline = self._deadline(timeout)
         if not self._subscribed:
@@ -213,42 +223,56 @@ class ShareConsumer(Generic[K, V]):
     def __iter__(self) -> Iterator[Message[K, V]]:
         """Yield messages until the consumer is closed. A message is accepted when the body of the
         loop has come to its end, unless the body has decided otherwise. If it is left by an
-        exception, by `break` or `return`, the message is released, and with it those of the same
-        `poll` that were not yielded.
+        exception, by `break` or `return`, the message is released: it is delivered again after 1 s,
+        and after twice as long each further time. Those of the same `poll` that were not yielded
+        are given back at once, and this delivery of them does not count.
 
-        A message whose lock is over before its turn is not yielded. An event is raised as a
+        If the exception leaves the `with` block of the consumer, too, its text is in the dead
+        letter. A message whose lock is over before its turn is not yielded. An event is raised as a
         KafkaException.
         """
         while not self._calls.is_closed:
             left = deque(self.poll(1.0))
+            current: Message[K, V] | None = None
             try:
                 while left and not self._calls.is_closed:
                     if self._clock.uptime() >= self._held_until:
                         break
-                    if not isinstance(left[0], SharedMessage):
-                        raise KafkaException(left.popleft().error())
-                    yield left[0]
-                    self._decide_open(left.popleft(), AcknowledgeType.ACCEPT)
+                    current = left.popleft()
+                    if not isinstance(current, SharedMessage):
+                        raise KafkaException(current.error())
+                    yield current
+                    if (record := self._open_record(current)) is not None:
+                        record.decide(AcknowledgeType.ACCEPT)
+                    current = None
             finally:
+                if current is not None and (record := self._open_record(current)) is not None:
+                    now_ms = self._clock.time_ms()
+                    delay_ms = min(_BACK_OFF_MS[0] * 2 ** (record.deliveries - 1), _BACK_OFF_MS[1])
+                    record.decide(AcknowledgeType.RELEASE, now_ms + delay_ms)
+                    self._failed = record
                 for message in left:
-                    self._decide_open(message, AcknowledgeType.RELEASE)
+                    if (record := self._open_record(message)) is not None:
+                        record.decide(AcknowledgeType.RELEASE, unseen=True)
 
-    def _decide_open(self, message: Message[Any, Any], decided: AcknowledgeType) -> None:
-        """Decide a message of which the application has decided nothing."""
+    def _open_record(self, message: Message[Any, Any]) -> ReturnedRecord | None:
+        """The record of a message of which the application has decided nothing."""
         if not isinstance(message, SharedMessage):
-            return
+            return None
         found = self._returned.find(*_place(message))
-        if found is not None and found[1].type is None:
-            found[1].type = decided
+        return None if found is None or found[1].type is not None else found[1]
 
     def _take(self, deadline: float) -> list[Message[K, V]]:
         """Acknowledge what is decided, take records in the same entry, and read them. Raises
         Unavailable, OutcomeUnknown.
         """
-        begun_at = self._clock.uptime()
         log_ranges = self._topics.log_ranges(self._log)
-        found = self._exchange(deadline, log_ranges, self._config.max_poll_records)
-        self._note_full(found.full)
+        published = self._dead_letters.publish(self._log.last_read(), deadline)
+        begun_at = self._clock.uptime()
+        found = self._exchange(
+            deadline, log_ranges, self._config.max_poll_records, published=published
+        )
+        self._note_full(found)
         by_topic: dict[tuple[str, str], dict[int, Sequence[TakenRange]]] = {}
         for key, ranges in found.taken.items():
             by_topic.setdefault((key.topic, key.topic_id), {})[key.partition] = ranges
@@ -287,9 +311,17 @@ class ShareConsumer(Generic[K, V]):
             found.append(event(part.damage.error, key.topic, key.partition, first))
         return found
 
-    def _note_full(self, full: frozenset[PartitionId]) -> None:
+    def _note_full(self, found: Exchanged) -> None:
+        """Say why no more records are taken, from time to time."""
         now = self._clock.monotonic()
-        for key in sorted(full):
+        if found.is_flooded and now - self._flooded_at >= _FULL_AGAIN_S:
+            self._flooded_at = now
+            _log.warning(
+                "no more records are taken in this minute, as "
+                "errors.deadletterqueue.max.per.minute of them have failed group=%r",
+                self._group,
+            )
+        for key in sorted(found.full):
             if now - self._full_at.get(key, float("-inf")) >= _FULL_AGAIN_S:
                 self._full_at[key] = now
                 _log.warning(
@@ -349,7 +381,7 @@ class ShareConsumer(Generic[K, V]):
                 "poll or commit accepts all messages"
             )
         _, record = self._find(topic, partition, offset)
-        record.type, record.visible_ms = decided, 0
+        record.decide(decided)
 
     def _find(self, topic: str, partition: int, offset: int) -> tuple[PartitionId, ReturnedRecord]:
         """A record that was returned and is not acknowledged. Raises IllegalStateException."""
@@ -362,17 +394,31 @@ class ShareConsumer(Generic[K, V]):
         return found
 
     @alone
-    def release(self, message: Message[Any, Any], delay: float = 0.0) -> None:
+    def release(
+        self,
+        message: Message[Any, Any],
+        delay: float = 0.0,
+        error: BaseException | str | None = None,
+    ) -> None:
         """Have a message delivered again, `delay` seconds from now at the earliest, by the clocks
         of this machine and of the member that takes it. As `acknowledge` with
-        `AcknowledgeType.RELEASE`, in both modes.
+        `AcknowledgeType.RELEASE`, in both modes. If it was delivered too often, the text of `error`
+        is in its dead letter, at most 500 characters.
         """
         delay_s = checked_timeout(delay)
         if delay_s == float("inf"):  # what is below 0 stands for no limit elsewhere
             raise ValueError(f"delay={delay!r}: give a number of seconds, at least 0")
         _, record = self._find(*_place(message))
-        record.type = AcknowledgeType.RELEASE
-        record.visible_ms = self._clock.time_ms() + round(delay_s * 1000) if delay_s else 0
+        visible_ms = self._clock.time_ms() + round(delay_s * 1000) if delay_s else 0
+        record.decide(AcknowledgeType.RELEASE, visible_ms, error)
+
+    @alone
+    def reject(self, message: Message[Any, Any], error: BaseException | str | None = None) -> None:
+        """Have a message not delivered again. As `acknowledge` with `AcknowledgeType.REJECT`, in
+        both modes. The text of `error` is in its dead letter, at most 500 characters.
+        """
+        _, record = self._find(*_place(message))
+        record.decide(AcknowledgeType.REJECT, error=error)
 
     @alone
     def renew(self, message: Message[Any, Any], timeout: float = 60) -> None:
@@ -387,7 +433,7 @@ class ShareConsumer(Generic[K, V]):
         deadline = self._deadline(timeout)
         self._resolve(deadline)  # it may be about an earlier renewal
         _, record = self._find(*_place(message))
-        record.type = AcknowledgeType.RENEW
+        record.decide(AcknowledgeType.RENEW)
         self._exchange(deadline)
         if self._returned.find(*_place(message)) is None:
             raise _invalid_state()
@@ -432,6 +478,7 @@ class ShareConsumer(Generic[K, V]):
         records_max: int = 0,
         *,
         gives_back: bool = False,
+        published: int = -1,
     ) -> Exchanged:
         """Write what is decided, take records, and note the results for the callback. Raises
         Unavailable, OutcomeUnknown: then the next call writes what is decided.
@@ -439,7 +486,7 @@ class ShareConsumer(Generic[K, V]):
         self._resolve(deadline)
         decided = self._returned.decided()
         exchange = Exchange(
-            self._owner, decided.acknowledgements, log_ranges, records_max, gives_back=gives_back
+            self._owner, decided.acknowledgements, log_ranges, records_max, gives_back, published
         )
         try:
             found = self._log.exchange(exchange, deadline)
@@ -491,7 +538,8 @@ class ShareConsumer(Generic[K, V]):
             self._call_back()
         except BaseException:
             for message in messages:
-                self._decide_open(message, AcknowledgeType.RELEASE)
+                if (record := self._open_record(message)) is not None:
+                    record.decide(AcknowledgeType.RELEASE, unseen=True)
             raise
 
     def _call_back(self) -> None:
@@ -533,7 +581,11 @@ class ShareConsumer(Generic[K, V]):
     def _close(self) -> None:
         try:
             if self._may_hold or self._in_doubt is not None:
-                self._exchange(self._deadline(CLOSE_TIMEOUT_S), gives_back=True)
+                deadline = self._deadline(CLOSE_TIMEOUT_S)
+                self._exchange(deadline, gives_back=True)
+                published = self._dead_letters.publish(self._log.last_read(), deadline)
+                if published >= 0:
+                    self._exchange(deadline, published=published)
             self._call_back()
         finally:
             self._calls.close()
@@ -550,7 +602,15 @@ class ShareConsumer(Generic[K, V]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        failed = self._failed
+        if error is not None and failed is not None and failed.type is AcknowledgeType.RELEASE:
+            failed.decide(AcknowledgeType.RELEASE, failed.visible_ms, error)
         self.close()
 
     def __repr__(self) -> str:

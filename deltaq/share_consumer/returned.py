@@ -5,20 +5,40 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from deltaq.errors import printable
 from deltaq.message import AcknowledgeType
 from deltaq.share_groups.exchange import PartitionId
 from deltaq.share_groups.state import Acknowledgement
+
+ERROR_CHARS_MAX = 500
+"""Characters of an exception's text that the group's log keeps until the dead letter is written."""
 
 
 @dataclass(slots=True)
 class ReturnedRecord:
     """A record in its delivery of this number, and what is decided of it; None as long as nothing
-    is. A released one is delivered again from `visible_ms` on, milliseconds since 1970 UTC.
+    is. `visible_ms`, `error` and `unseen` are those of the acknowledgement.
     """
 
     deliveries: int
     type: AcknowledgeType | None = None
     visible_ms: int = 0
+    error: str = ""
+    unseen: bool = False
+
+    def decide(
+        self,
+        decided: AcknowledgeType,
+        visible_ms: int = 0,
+        error: BaseException | str | None = None,
+        *,
+        unseen: bool = False,
+    ) -> None:
+        """Decide it, in place of what was decided before."""
+        self.type, self.visible_ms, self.unseen = decided, visible_ms, unseen
+        if isinstance(error, BaseException):
+            error = f"{type(error).__name__}: {error}"
+        self.error = printable(error or "")[:ERROR_CHARS_MAX]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,4 +153,14 @@ def _acknowledgement(record: ReturnedRecord | None, first: int, end: int) -> lis
     """That of the offsets `[first, end)`, which were all decided as this record was."""
     if record is None or record.type is None:
         return []
-    return [Acknowledgement(first, end, record.deliveries, record.type, record.visible_ms)]
+    return [
+        Acknowledgement(
+            first,
+            end,
+            record.deliveries,
+            record.type,
+            record.visible_ms,
+            record.error,
+            record.unseen,
+        )
+    ]

@@ -13,6 +13,7 @@ from deltaq.consumer.decoding import DecodedRecords
 from deltaq.errors import Corrupt, UnknownTopic
 from deltaq.message import OFFSET_END, SharedMessage
 from deltaq.serde.schema import TopicSchema
+from deltaq.share_groups.dead_letters import DeadRecord, RecordContent
 from deltaq.share_groups.exchange import LogRange, PartitionId
 from deltaq.share_groups.log import ShareGroup, ShareLog
 from deltaq.share_groups.state import TakenRange
@@ -53,6 +54,8 @@ class SharedTopics:
         self._schema_of = schema_of
         self._lookup = TopicLookup(store, clock)
         self._readers: dict[str, TopicReader] = {}
+        # Of topics that others of the group read: their dead letters.
+        self._others: dict[str, TopicReader] = {}
         # Topics that did not exist when this consumer looked: all their records are new.
         self._were_missing: set[str] = set()
         self._turn = 0
@@ -144,11 +147,41 @@ class SharedTopics:
             found.append(_read(key, records, ranges, damage))
         return found
 
+    def _reader(self, topic: str) -> TopicReader:
+        reader = self._readers.get(topic)
+        if reader is None:
+            new = topic_reader(self._store, topic, self._clock)
+            reader = self._others.setdefault(topic, new)
+            reader.catch_up()
+        return reader
+
+    def contents(
+        self, records: Sequence[DeadRecord]
+    ) -> dict[tuple[PartitionId, int], RecordContent]:
+        """The contents of records whose values are bytes, as far as the topics have them and they
+        are not damaged. Raises Unavailable.
+        """
+        found = {}
+        of_topic: dict[tuple[str, str], dict[int, list[TakenRange]]] = {}
+        for record in records:
+            topic, topic_id, partition = record.partition
+            ranges = of_topic.setdefault((topic, topic_id), {}).setdefault(partition, [])
+            ranges.append(TakenRange(record.offset, record.offset + 1, record.deliveries))
+        for (topic, topic_id), taken in of_topic.items():
+            for ranges in taken.values():
+                ranges.sort()
+            for part in self.read(topic, topic_id, taken):
+                for message in part.messages:
+                    content = RecordContent(message.key(), message.headers(), message.value())
+                    if content.value is None or isinstance(content.value, bytes):
+                        found[part.partition, message.offset() or 0] = content
+        return found
+
     def _records(self, key: PartitionId, hull: tuple[int, int]) -> list[DecodedRecords]:
         """The records of these offsets, with others of the same files. Raises UnknownTopic if the
         topic was deleted, Corrupt, Unavailable.
         """
-        reader = self._readers[key.topic]
+        reader = self._reader(key.topic)
         if reader.live_head.topic_id != key.topic_id:
             raise UnknownTopic(key.topic)
 

@@ -44,12 +44,17 @@ from deltaq.topics.log import ENGINE
 SETTINGS_DOMAIN = "deltaq.settings"
 """The domain metadata of a group's settings: an object from name to text."""
 
+DEAD_LETTERS_DOMAIN = "deltaq.dead_letters"
+"""The domain metadata that counts the newest dead letters: `minute` since 1970, `count` in it."""
+
 PARTITION_PREFIX = "deltaq.share."
 """The domain of a partition is this and `<topic>/<topic id>/<partition>`."""
 
 SharePlan: TypeAlias = "Callable[[ShareGroup, int, int], list[Action]]"
 
 _HEAD = DomainMetadata(DELTAQ_DOMAIN, compact_json({"format": SHARE_FORMAT, "type": SHARE_TYPE}))
+
+_MINUTE_MS = 60_000
 
 _LOOK_S = 0.5
 """Seconds between two looks at locks that keep an administrator from changing the group."""
@@ -77,6 +82,12 @@ class ShareGroup:
         return is_share_group(self.table)
 
     @property
+    def created_ms(self) -> int:
+        """When the log was begun, in milliseconds since 1970 UTC; 0 for one without entries."""
+        metadata = self.table.metadata
+        return 0 if metadata is None else metadata.created_time or 0
+
+    @property
     def settings(self) -> GroupSettings:
         """The group's settings. Raises Corrupt, InvalidConfig."""
         return group_settings(stored_settings(self.table, self.path))
@@ -100,6 +111,18 @@ class ShareGroup:
             for domain, text in self.table.domains.items()
             if domain.startswith(PARTITION_PREFIX)
         }
+
+    def dead_letters_in(self, minute: int) -> int:
+        """The number of records that were to be written to the dead-letter topic in a minute since
+        1970; 0 if that is not the newest. Raises Corrupt.
+        """
+        text = self.table.domains.get(DEAD_LETTERS_DOMAIN, '{"minute":0,"count":0}')
+        try:
+            body: Any = strict_json(text)
+            return int(body["count"]) if body["minute"] == minute else 0
+        except (ValueError, KeyError, TypeError) as error:
+            reason = f"the number of dead letters cannot be parsed: {error}"
+            raise Corrupt(reason, path=self.path, version=self.table.version) from error
 
     def reads(self, topic: str) -> bool:
         """Whether the group has read a partition of a topic of this name."""
@@ -225,18 +248,28 @@ class ShareLog:
             nonlocal result, over
             group.check(self.group)
             partitions = (
-                group.partitions() if exchange.gives_back else group.known(exchange.partitions)
+                group.partitions() if exchange.is_of_all else group.known(exchange.partitions)
             )
             settings = group.settings
             if exchange.records_max:
                 now = self._clock.monotonic()
                 self._watch.observe(partitions.values(), now)
                 over = self._watch.over(now, settings.share_record_lock_duration_ms / 1000)
-            result = exchanged(partitions, exchange, settings, over, version, now_ms)
+            minute = now_ms // _MINUTE_MS
+            count = group.dead_letters_in(minute)
+            result = exchanged(partitions, exchange, settings, over, version, now_ms, count)
             self._sync(exchange, result)
+            counted = {"minute": minute, "count": count + result.ended}
             return [
-                DomainMetadata(_domain(key), partition.encoded())
-                for key, partition in result.changed.items()
+                *(
+                    DomainMetadata(_domain(key), partition.encoded())
+                    for key, partition in result.changed.items()
+                ),
+                *(
+                    [DomainMetadata(DEAD_LETTERS_DOMAIN, compact_json(counted))]
+                    if result.ended
+                    else []
+                ),
             ]
 
         operation = _TAKE if exchange.records_max else _ACKNOWLEDGE
@@ -340,10 +373,13 @@ class ShareLog:
                 self._clock.sleep(_LOOK_S)
 
     def forget(self, keys: Collection[PartitionId], deadline: float) -> None:
-        """Forget the state of partitions of topics that no longer exist."""
+        """Forget the state of partitions of topics that no longer exist, unless dead letters of
+        them are still to be written.
+        """
 
         def plan(group: ShareGroup, version: int, now_ms: int) -> list[Action]:  # noqa: ARG001 - as SharePlan
-            return [_removed(_domain(key)) for key in sorted(group.known(keys))]
+            known = sorted(group.known(keys).items())
+            return [_removed(_domain(key)) for key, state in known if not any(state.failures())]
 
         self._change("FORGET OFFSETS", plan, deadline)
 

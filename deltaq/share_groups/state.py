@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -27,6 +27,10 @@ class RecordState(enum.IntEnum):
     """Locked by the worker that has taken it."""
     ACKNOWLEDGED = 2
     """Processed. Never delivered again."""
+    ARCHIVING = 3
+    """Rejected, or delivered too often. Not delivered again; to be written to the dead-letter
+    topic.
+    """
     ARCHIVED = 4
     """Rejected, delivered too often, or removed from the topic. Never delivered again."""
 
@@ -41,17 +45,28 @@ class RecordLock(NamedTuple):
     since: int
 
 
+class Failure(NamedTuple):
+    """Why the entry `since` has ended the deliveries of a record: a worker has rejected it, or it
+    was delivered too often. `error` is what the last worker said; empty if it said nothing.
+    """
+
+    since: int
+    is_rejected: bool
+    error: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Status:
     """The state of a record. `deliveries` counts how often it was taken, 0 once it is finished.
-    `lock` is that of an acquired record. An available one is delivered from `visible_ms` on, a time
-    in milliseconds since 1970 UTC; 0 is at once.
+    `lock` is that of an acquired record, `failure` that of an archiving one. An available one is
+    delivered from `visible_ms` on, a time in milliseconds since 1970 UTC; 0 is at once.
     """
 
     state: RecordState
     deliveries: int = 0
     lock: RecordLock | None = None
     visible_ms: int = 0
+    failure: Failure | None = None
 
     def is_held(self, owner: str, deliveries: int) -> bool:
         """Whether this worker has taken the record, in its delivery of this number."""
@@ -76,7 +91,8 @@ class OffsetSpan:
 class Acknowledgement:
     """What a worker decides of the offsets `[first, end)`, which it has taken in their delivery of
     the number `deliveries`. Released records are delivered again from `visible_ms` on, as in
-    `Status`.
+    `Status`; if they are `unseen`, this delivery does not count, because the application did not
+    get them. `error` is that of `Failure`.
     """
 
     first: int
@@ -84,15 +100,41 @@ class Acknowledgement:
     deliveries: int
     type: AcknowledgeType
     visible_ms: int = 0
+    error: str = ""
+    unseen: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class TakenRange:
     """The offsets `[first, end)`, which a worker has taken. `deliveries` counts this delivery."""
 
     first: int
     end: int
     deliveries: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryLimit:
+    """When the deliveries of records end: after `deliveries` of them, or if a worker rejects one.
+    `dead_letters` is the version of the entry that is written; None if the group has no dead-letter
+    topic for them.
+    """
+
+    deliveries: int
+    dead_letters: int | None = None
+
+    def ended(self, status: Status, error: str, *, is_rejected: bool) -> Status:
+        """The status of a record that is not delivered again."""
+        if self.dead_letters is None:
+            return ARCHIVED
+        failure = Failure(self.dead_letters, is_rejected, error)
+        return Status(RecordState.ARCHIVING, status.deliveries, failure=failure)
+
+    def given_back(self, status: Status, visible_ms: int = 0, error: str = "") -> Status:
+        """The status of a record that is given back."""
+        if status.deliveries >= self.deliveries:
+            return self.ended(status, error, is_rejected=False)
+        return Status(RecordState.AVAILABLE, status.deliveries, visible_ms=visible_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,21 +162,36 @@ class SharePartition:
         """The locks of acquired records; one may come several times."""
         return (span.status.lock for span in self.spans if span.status.lock is not None)
 
+    def failures(self) -> Iterator[tuple[OffsetSpan, Failure]]:
+        """The records that are to be written to the dead-letter topic."""
+        return (
+            (span, span.status.failure) for span in self.spans if span.status.failure is not None
+        )
+
     def encoded(self) -> str:
         """This state as the text of a domain."""
         owners = sorted({lock.owner for lock in self.locks()})
+        errors = sorted({failure.error for _, failure in self.failures()} - {""})
         number = {owner: at for at, owner in enumerate(owners)}
-        spans = [[span.end - span.first, *_numbers(span.status, number)] for span in self.spans]
-        return compact_json({"start": self.start, "owners": owners, "spans": spans})
+        number_of = {error: at for at, error in enumerate(errors)}
+        spans = [
+            [span.end - span.first, *_numbers(span.status, number, number_of)]
+            for span in self.spans
+        ]
+        texts = {"errors": errors} if errors else {}
+        return compact_json({"start": self.start, "owners": owners, **texts, "spans": spans})
 
 
 def _is_finished(span: OffsetSpan) -> bool:
     return span.status.state in _FINISHED
 
 
-def _numbers(status: Status, number: dict[str, int]) -> Sequence[int]:
+def _numbers(status: Status, owners: Mapping[str, int], errors: Mapping[str, int]) -> Sequence[int]:
     if status.lock is not None:
-        return status.state, status.deliveries, number[status.lock.owner], status.lock.since
+        return status.state, status.deliveries, owners[status.lock.owner], status.lock.since
+    if (failure := status.failure) is not None:
+        error = (errors[failure.error],) if failure.error else ()
+        return status.state, status.deliveries, failure.since, int(failure.is_rejected), *error
     if status.state is not RecordState.AVAILABLE:
         return (status.state,)
     found = (status.state, status.deliveries)
@@ -147,11 +204,14 @@ def parse_partition(text: str) -> SharePartition:
     """
     body: Any = strict_json(text)
     owners = [check_id(owner, "owner") for owner in body["owners"]]
+    errors = body.get("errors", [])
+    if not all(error and isinstance(error, str) for error in errors):
+        raise ValueError("an error is no text")
     start = at = _number(body["start"])
     spans = []
     for length, *numbers in body["spans"]:
         end = at + _number(length, 1)
-        spans.append(OffsetSpan(at, end, _status(owners, *map(_number, numbers))))
+        spans.append(OffsetSpan(at, end, _status(owners, errors, *map(_number, numbers))))
         at = end
     found = SharePartition(start, tuple(spans))
     if found != _normal(start, spans):
@@ -159,12 +219,18 @@ def parse_partition(text: str) -> SharePartition:
     return found
 
 
-def _status(owners: Sequence[str], state: int, *numbers: int) -> Status:
+def _status(owners: Sequence[str], errors: Sequence[str], state: int, *numbers: int) -> Status:
     match RecordState(state), numbers:
         case RecordState.AVAILABLE, (deliveries, *visible_ms) if len(visible_ms) <= 1:
             return Status(RecordState.AVAILABLE, deliveries, visible_ms=max(visible_ms, default=0))
         case RecordState.ACQUIRED, (deliveries, owner, since) if deliveries and owner < len(owners):
             return Status(RecordState.ACQUIRED, deliveries, RecordLock(owners[owner], since))
+        case RecordState.ARCHIVING, (deliveries, since, rejected, *error) if (
+            rejected <= 1 and len(error) <= 1 and max(error, default=-1) < len(errors)
+        ):
+            text = errors[error[0]] if error else ""
+            failure = Failure(since, bool(rejected), text)
+            return Status(RecordState.ARCHIVING, deliveries, failure=failure)
         case (RecordState.ACKNOWLEDGED | RecordState.ARCHIVED) as finished, ():
             return Status(finished)
     raise ValueError(f"{[state, *numbers]} is no status of records")
@@ -200,23 +266,14 @@ def _changed(partition: SharePartition, after: Callable[[Status], Status]) -> Sh
     return _normal(partition.start, spans)
 
 
-def _given_back(status: Status, limit: int, visible_ms: int = 0) -> Status:
-    """The status of a record that is given back, which was delivered `limit` times at most."""
-    if status.deliveries >= limit:
-        return ARCHIVED
-    return Status(RecordState.AVAILABLE, status.deliveries, visible_ms=visible_ms)
-
-
 def without_locks(
-    partition: SharePartition, is_over: Callable[[RecordLock], bool], limit: int
+    partition: SharePartition, is_over: Callable[[RecordLock], bool], limit: DeliveryLimit
 ) -> SharePartition:
-    """The records whose lock is over are available again; those that were delivered `limit` times
-    are archived.
-    """
+    """The records whose lock is over are given back."""
 
     def after(status: Status) -> Status:
         is_free = status.lock is not None and is_over(status.lock)
-        return _given_back(status, limit) if is_free else status
+        return limit.given_back(status) if is_free else status
 
     return _changed(partition, after)
 
@@ -225,7 +282,7 @@ def acknowledged(
     partition: SharePartition,
     lock: RecordLock,
     acknowledgements: Collection[Acknowledgement],
-    limit: int,
+    limit: DeliveryLimit,
 ) -> tuple[SharePartition, list[range]]:
     """The partition after acknowledgements of a worker, which do not overlap, and the offsets of
     those that count. Others are refused: the worker does not hold the record any more. What it
@@ -260,25 +317,40 @@ def _split(spans: Iterable[OffsetSpan], edges: Sequence[int]) -> Iterator[Offset
         yield OffsetSpan(first, span.end, span.status)
 
 
-def _decided(status: Status, by: Acknowledgement, lock: RecordLock, limit: int) -> Status:
+def _decided(status: Status, by: Acknowledgement, lock: RecordLock, limit: DeliveryLimit) -> Status:
     match by.type:
         case AcknowledgeType.ACCEPT:
             return ACKNOWLEDGED
         case AcknowledgeType.REJECT:
-            return ARCHIVED
+            return limit.ended(status, by.error, is_rejected=True)
+        case AcknowledgeType.RELEASE if by.unseen:
+            return Status(RecordState.AVAILABLE, status.deliveries - 1)
         case AcknowledgeType.RELEASE:
-            return _given_back(status, limit, by.visible_ms)
+            return limit.given_back(status, by.visible_ms, by.error)
         case AcknowledgeType.RENEW:
             return replace(status, lock=lock)
 
 
+def without_dead_letters(partition: SharePartition, until: int) -> SharePartition:
+    """The records are archived whose dead letters are written: those that entries up to the version
+    `until` have ended.
+    """
+
+    def after(status: Status) -> Status:
+        is_written = status.failure is not None and status.failure.since <= until
+        return ARCHIVED if is_written else status
+
+    return _changed(partition, after)
+
+
 def without_removed(partition: SharePartition, log_start: int) -> SharePartition:
     """The partition after the topic has removed the records below `log_start`. Those that a worker
-    holds stay, until it has decided or its lock is over.
+    holds stay, until it has decided or its lock is over; and those that await the dead-letter
+    topic.
     """
     spans = [
         replace(piece, status=ARCHIVED)
-        if piece.end <= log_start and piece.status.lock is None
+        if piece.end <= log_start and piece.status.lock is None and piece.status.failure is None
         else piece
         for span in partition.spans
         for piece in _cut(span, log_start)

@@ -7,7 +7,8 @@ Modules:
 * `schema_evolution`: which schemas may follow that of a typed topic, and what its columns become
 * `log`, `maintenance_log`: a topic's log, and the commits of producers and administrators; those of
   maintenance and of copies
-* `columns`, `arrow_input`, `upload`, `shared_files`: records as columns; files on their way in
+* `columns`, `arrow_input`, `upload`, `shared_files`, `append_once`: records as columns; files on
+  their way in; rows that several processes append once
 * `holds`: what maintenance keeps of a topic for readers of an earlier state of it
 * `record_faults`, `comparison`: records with values that cannot be returned; whether rows of two
   topics are the same

@@ -85,7 +85,8 @@ class Scenario:
 
     With `workers`, all of this is replaced, too: so many members of a share group take the
     `messages`. A lock lasts `lock_s` seconds, a message is delivered `deliveries_max` times at
-    most, and `locks_max` of a partition are undecided at most.
+    most, and `locks_max` of a partition are undecided at most. With `dead_letters` the group
+    has a topic for what fails.
 
     With `view_runners`, so many programs publish views over the `messages`, which `readers` read.
     `topic` has the settings of the compacted input.
@@ -136,6 +137,7 @@ class Scenario:
     lock_s: float = 30.0
     deliveries_max: int = 5
     locks_max: int = 2_000
+    dead_letters: bool = False
     view_runners: int = 0
 
     def group_commit(self, number: int) -> str:
@@ -282,6 +284,7 @@ def _sharing(seed: int) -> Scenario:
         auto_create=False,
         maintainers=chance.choice([0, 1, 2]),
         topic={"cleanup.policy": "delete", "retention.ms": "-1", "segment.bytes": "1048576"},
+        dead_letters=chance.random() < 0.6,
     )
 
 

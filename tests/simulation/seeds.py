@@ -133,6 +133,7 @@ SOMETIMES: dict[str | None, tuple[str, ...]] = {
         "a late create landed",
         "a lock ended",
         "a log entry was cleaned up",
+        "a dead letter was written",
         "a partition of a share group was forgotten",
         "a process was killed",
         "a process was suspended",

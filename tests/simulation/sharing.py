@@ -7,7 +7,7 @@ from deltaq.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from tests.simulation.actors.injection import change_topic, inject_faults, result_of
 from tests.simulation.actors.maintenance import Maintainer, finish_maintenance
 from tests.simulation.actors.workers import SharedWork, WorkerActor, drain
-from tests.simulation.audit.shares import audit_share_group
+from tests.simulation.audit.shares import DEAD_LETTERS, audit_share_group, dead_letters
 from tests.simulation.audit.topic import audit_log
 from tests.simulation.harness import ROOT, Actor, Harness
 from tests.simulation.scenario import TOPIC
@@ -58,6 +58,8 @@ def audit_sharing(harness: Harness, work: SharedWork) -> list[str]:
     written = (place for places in topic.places.values() for place in places)
     expected = {place for place in written if place.topic_id == alive}
     audit.compare(work, expected, alive)
+    if scenario.dead_letters:
+        audit.compare_dead_letters(work, dead_letters(disk))
     harness.network.happened += audit.happened + topic.happened
     return [*harness.unexpected, *topic.problems, *audit.problems]
 
@@ -70,6 +72,8 @@ def _prepare(harness: Harness) -> None:
         "share.record.lock.duration.ms": str(round(scenario.lock_s * 1000)),
         "share.delivery.count.limit": str(scenario.deliveries_max),
         "share.partition.max.record.locks": str(scenario.locks_max),
+        "errors.deadletterqueue.topic.name": DEAD_LETTERS if scenario.dead_letters else "",
+        "errors.deadletterqueue.copy.record.enable": "true",
     }
     entries = [
         ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)

@@ -131,6 +131,41 @@ def test_a_defect_in_what_workers_know_is_found(
     assert expected in compared(work, *steps)
 
 
+FAILED: Step = (ACKNOWLEDGE, ONE, 2.0, state(0, [1, 3, 1, 1, 1], [1, 1, 1, 0, 0]))
+WRITTEN: Step = (ACKNOWLEDGE, ONE, 4.0, state(1, [1, 1, 1, 0, 0]))
+
+
+def lettered(*steps: Step, letters: tuple[float, ...], decided: tuple[int, ...] = ()) -> str:
+    """What is wrong with dead letters of one record, written at these times."""
+    made = audit(*steps)
+    work = SharedWork(decided=[decision(kind) for kind in decided])
+    made.compare_dead_letters(work, [(PLACE, landed) for landed in letters])
+    return "\n".join(made.problems)
+
+
+def test_one_dead_letter_between_failure_and_archive_is_right() -> None:
+    assert lettered(FIRST, FAILED, WRITTEN, letters=(3.0,)) == ""
+    assert lettered(FIRST, ACCEPTED, letters=(), decided=(ACCEPT,)) == ""
+
+
+@pytest.mark.parametrize(
+    ("steps", "letters", "expected"),
+    [
+        ([FIRST, FAILED], (), "has 0 dead letters"),
+        ([FIRST, FAILED, WRITTEN], (3.0, 3.5), "has 2 dead letters"),
+        ([FIRST, FAILED, WRITTEN], (1.5,), "had not failed"),
+        ([FIRST], (3.0,), "had not failed"),
+        ([FIRST, FAILED, WRITTEN], (5.0,), "was archived before"),
+        ([FIRST, ACCEPTED], (), "not as a failure"),
+        ([FIRST, FAILED, (TAKE, TWO, 20.0, state(0, [1, 1, 2, 1, 2]))], (3.0,), "it had failed"),
+    ],
+)
+def test_a_defect_in_dead_letters_is_found(
+    steps: list[Step], letters: tuple[float, ...], expected: str
+) -> None:
+    assert expected in lettered(*steps, letters=letters, decided=(REJECT,))
+
+
 def test_a_record_that_is_left_is_found() -> None:
     assert "was not finished at the end" in compared(SharedWork(), FIRST, expected={PLACE})
 

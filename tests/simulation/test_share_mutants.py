@@ -13,10 +13,11 @@ import pytest
 from deltaq import AcknowledgeType, OutcomeUnknown
 from deltaq.share_consumer import consumer, topics
 from deltaq.share_consumer.consumer import ShareConsumer
-from deltaq.share_groups import exchange, state
+from deltaq.share_groups import dead_letters, exchange, state
+from deltaq.share_groups.dead_letters import DeadLetters
 from deltaq.share_groups.locks import LockWatch
 from deltaq.share_groups.log import ShareLog
-from deltaq.share_groups.state import ARCHIVED, OffsetSpan, SharePartition, Status
+from deltaq.share_groups.state import ARCHIVED, DeliveryLimit, OffsetSpan, SharePartition, Status
 from tests.depth import third
 from tests.simulation.noticing import expect_notice
 from tests.simulation.scenario import SHARING, Scenario, scenario_of
@@ -59,9 +60,11 @@ def counts_no_delivery_after_the_second(patch: pytest.MonkeyPatch) -> None:
 
 
 def passes_the_limit_of_deliveries(patch: pytest.MonkeyPatch) -> None:
-    given_back = state._given_back
+    given_back = DeliveryLimit.given_back
     patch.setattr(
-        state, "_given_back", lambda status, limit, *about: given_back(status, limit + 1, *about)
+        DeliveryLimit,
+        "given_back",
+        lambda self, *about: given_back(replace(self, deliveries=self.deliveries + 1), *about),
     )
 
 
@@ -82,14 +85,16 @@ def takes_records_beyond_its_view_of_the_topic(patch: pytest.MonkeyPatch) -> Non
 
 
 def archives_instead_of_releasing(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(state, "_given_back", lambda status, limit, visible_ms=0: ARCHIVED)
+    patch.setattr(DeliveryLimit, "given_back", lambda self, status, *about: ARCHIVED)
 
 
 def takes_what_another_worker_holds(patch: pytest.MonkeyPatch) -> None:
     taken = state.taken
 
     def greedy(partition: SharePartition, lock: Any, *about: Any) -> Any:
-        free = state.without_locks(partition, lambda held: held.owner != lock.owner, 1_000_000)
+        free = state.without_locks(
+            partition, lambda held: held.owner != lock.owner, DeliveryLimit(1_000_000)
+        )
         return taken(free, lock, *about)
 
     patch.setattr(exchange, "taken", greedy)
@@ -158,21 +163,50 @@ def _accepting(make: Any, ranges: Any, decided: Any) -> Any:
     return make(ranges, AcknowledgeType.ACCEPT)
 
 
+# --- dead letters ---
+
+
+def archives_what_failed_without_a_dead_letter(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(DeliveryLimit, "ended", lambda self, *about, **more: ARCHIVED)
+
+
+def archives_before_the_dead_letters_are_written(patch: pytest.MonkeyPatch) -> None:
+    def newest(self: Any, group: Any, deadline: float) -> int:
+        records = dead_letters.dead_records(group.partitions())
+        return records[-1].failure.since if records else -1
+
+    patch.setattr(DeadLetters, "publish", newest)
+
+
+def writes_dead_letters_again_with_later_ones(patch: pytest.MonkeyPatch) -> None:
+    found = dead_letters.dead_records
+    patch.setattr(dead_letters, "dead_records", lambda partitions, after=-1: found(partitions))
+
+
+def archives_later_failures_too(patch: pytest.MonkeyPatch) -> None:
+    without = state.without_dead_letters
+    patch.setattr(exchange, "without_dead_letters", lambda state, until: without(state, 10**9))
+
+
 MUTATIONS = {
-    accepts_what_another_worker_holds: 0,
+    accepts_what_another_worker_holds: 92,
     ends_locks_at_once: 0,
-    ends_locks_by_the_time_of_the_first_look: 0,
-    counts_no_delivery_after_the_second: 0,
+    ends_locks_by_the_time_of_the_first_look: 6,
+    counts_no_delivery_after_the_second: 1,
     passes_the_limit_of_deliveries: 2,
-    passes_available_records: 0,
+    passes_available_records: 1,
     takes_records_beyond_its_view_of_the_topic: 412,
-    archives_instead_of_releasing: 0,
+    archives_instead_of_releasing: 1,
     takes_what_another_worker_holds: 0,
-    confirms_what_may_not_be_written: 6,
+    confirms_what_may_not_be_written: 8,
     returns_what_a_lost_entry_has_taken: 18,
     accepts_a_record_that_it_does_not_return: 1,
     returns_records_after_their_lock: 2,
     accepts_what_it_cannot_return: 2,
+    archives_what_failed_without_a_dead_letter: 8,
+    archives_before_the_dead_letters_are_written: 8,
+    writes_dead_letters_again_with_later_ones: 45,
+    archives_later_failures_too: 21,
 }
 """Each with the seed that noticed it last."""
 

@@ -28,6 +28,7 @@ __all__ = [
     "data_files",
     "logged_actions",
     "read_log",
+    "rows_of",
     "shared_file_of",
     "values_in",
 ]
@@ -176,7 +177,7 @@ def shared_file_of(path: str) -> tuple[str, int] | None:
 def values_in(disk: Disk, key: str) -> tuple[bool, frozenset[str]]:
     """Whether the rows of a data file have their offsets, and their values."""
     content = disk.history[key][0]
-    rows = _rows(content) if content.startswith(b"PAR1") else []
+    rows = rows_of(content) if content.startswith(b"PAR1") else []
     return any(row["_offset"] is not None for row in rows), frozenset(_value(row) for row in rows)
 
 
@@ -188,7 +189,7 @@ def _file(
     disk: Disk, folder: str, topic_id: str, add: dict[str, Any], uploaded_ms: int
 ) -> LoggedFile:
     (content,) = set(disk.history[folder + add["path"]])  # a put may be repeated, but not changed
-    rows = _rows(content)
+    rows = rows_of(content)
     about = json.loads(add["tags"]["deltaq.file"])
     batches = json.loads(add["tags"]["deltaq.batches"])
     records = {}
@@ -232,7 +233,8 @@ def _file(
 
 
 @lru_cache(maxsize=4096)
-def _rows(content: bytes) -> list[dict[str, Any]]:
+def rows_of(content: bytes) -> list[dict[str, Any]]:
+    """The rows of a data file, with times in microseconds."""
     table = pq.read_table(io.BytesIO(content), use_threads=False)
     times = table.schema.get_field_index("_timestamp")
     table = table.set_column(times, "_timestamp", table.column("_timestamp").cast(pa.int64()))

@@ -7,20 +7,23 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from deltaq import names
 from tests.simulation.actors.workers import ACCEPT, REJECT, RELEASE, RecordDecision, SharedWork
-from tests.simulation.audit.oracle import Place, logged_actions
+from tests.simulation.audit.oracle import Place, logged_actions, rows_of
 from tests.simulator.disk import Disk
 
-__all__ = ["ShareAudit", "audit_share_group"]
+__all__ = ["DEAD_LETTERS", "ShareAudit", "audit_share_group", "dead_letters"]
 
 PREFIX = "deltaq.share."
 
-AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVED = 0, 1, 2, 4
+AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVING, ARCHIVED = range(5)
+
+DEAD_LETTERS = "dlq.shared"
+"""The topic of the group's dead letters."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,8 @@ class ShareAudit:
     retention has left, if it has removed others.
 
     `taken`: the owner of each delivery and when it was taken; `ended`: when the log has decided a
-    delivery, and what.
+    delivery, and what. `failed`: when it has decided that a record needs a dead letter, `archived`
+    when it noted that this was written; `dropped` are deliveries that were finished without one.
     """
 
     disk: Disk
@@ -61,6 +65,9 @@ class ShareAudit:
     landed: list[float] = field(default_factory=list)
     taken: dict[Taken, tuple[str, float]] = field(default_factory=dict)
     ended: dict[Taken, tuple[float, str]] = field(default_factory=dict)
+    failed: dict[Place, float] = field(default_factory=dict)
+    archived: dict[Place, float] = field(default_factory=dict)
+    dropped: set[Taken] = field(default_factory=set)
 
     def read(self) -> None:
         """Check all entries that ever were in the log."""
@@ -78,6 +85,8 @@ class ShareAudit:
                     if domain["removed"]:
                         self.happened["a partition of a share group was forgotten"] += 1
                         self.records.pop(key, None)
+                        # A worker that has not seen yet that the topic was deleted begins anew.
+                        self.starts.pop(key, None)
                     else:
                         self.take(version, operation, by, key, json.loads(domain["configuration"]))
 
@@ -114,6 +123,13 @@ class ShareAudit:
             if now.state != "finished":
                 self._wrong(version, f"{what}: it was finished")
             return
+        if was.state == ARCHIVING:
+            if now.state not in (ARCHIVED, "finished"):
+                self._wrong(version, f"{what}: it had failed")
+            self.archived[place] = self.landed[version]
+            return
+        if now.state == ARCHIVING:
+            self.failed[place] = self.landed[version]
         is_free = was.state in ("new", AVAILABLE)
         if was.state == ACQUIRED:
             is_free = self._is_given_up(version, by, place, was, now, what)
@@ -132,8 +148,10 @@ class ShareAudit:
         """
         age_s = self.landed[version] - self.landed[was.since]
         ends = "released" if now.state in (AVAILABLE, ACQUIRED) else "finished"
+        if now.state in (ARCHIVED, "finished"):
+            self.dropped.add((place, was.deliveries))
         if by != was.owner:
-            is_archived = now.state in (ARCHIVED, "finished")
+            is_archived = now.state in (ARCHIVING, ARCHIVED, "finished")
             if age_s < self.lock_s:
                 self._wrong(version, f"{what}: after {age_s:.3f} s, by {by}")
             elif now.state == ACKNOWLEDGED or (
@@ -171,6 +189,29 @@ class ShareAudit:
 
     def _wrong(self, version: int, what: str) -> None:
         self.problems.append(f"entry {version} of the share group {what}")
+
+    # --- dead letters ---
+
+    def compare_dead_letters(
+        self, work: SharedWork, letters: Iterable[tuple[Place, float]]
+    ) -> None:
+        """Check that each record that failed has one of the dead letters, written after it failed
+        and before it was archived, and that no other record has one.
+        """
+        accepted = {(each.place, each.deliveries) for each in work.decided if each.kind == ACCEPT}
+        for place, deliveries in sorted(self.dropped - accepted, key=repr):
+            self.problems.append(f"{place} was given up in delivery {deliveries}, not as a failure")
+        written: Counter[Place] = Counter()
+        for place, landed in letters:
+            written[place] += 1
+            if landed < self.failed.get(place, float("inf")):
+                self.problems.append(f"{place} has a dead letter, and had not failed")
+            if landed > self.archived.get(place, float("inf")):
+                self.problems.append(f"{place} was archived before its dead letter was written")
+        for place in sorted(self.failed, key=repr):
+            if written[place] != 1:
+                self.problems.append(f"{place} has {written[place]} dead letters")
+        self.happened["a dead letter was written"] += written.total()
 
     # --- what the workers know ---
 
@@ -221,6 +262,21 @@ class ShareAudit:
         elif at > each.at:
             self.problems.append(f"{each} was confirmed before it was written, at {at}")
         self.happened[f"a decision {each.kind} was confirmed"] += 1
+
+
+def dead_letters(disk: Disk) -> Iterator[tuple[Place, float]]:
+    """The records that have a dead letter, and when this came to be, in the order of the log."""
+    folder = names.topic_folder(DEAD_LETTERS)
+    for landed, actions in logged_actions(disk, folder):
+        for add in (action["add"] for action in actions if "add" in action):
+            if add["dataChange"]:
+                for row in rows_of(disk.history[folder + add["path"]][0]):
+                    about = {each["key"]: bytes(each["value"]).decode() for each in row["_headers"]}
+                    topic_id, partition, offset = (
+                        about[f"__dlq.errors.{name}"]
+                        for name in ("topic.id", "partition", "offset")
+                    )
+                    yield Place(topic_id, int(partition), int(offset)), landed
 
 
 def _partition(domain: str) -> tuple[str, int]:

@@ -52,7 +52,24 @@ def test_a_message_whose_body_raises_is_released_with_those_behind_it(shared: Sh
     with shared.consumer() as consumer:
         with pytest.raises(ZeroDivisionError):
             divide_by_the_offset(consumer)
-        assert places(consumer.poll(0)) == [(1, 2), (2, 2), (3, 2)]
+        assert places(consumer.poll(0)) == [(2, 1), (3, 1)]
+        shared.clock.advance(1)
+        assert places(consumer.poll(0)) == [(1, 2)]
+
+
+def test_a_message_whose_body_raises_again_and_again_waits_longer_each_time(
+    shared: ShareWorld,
+) -> None:
+    shared.fill(2)
+    shared.set(share_delivery_count_limit=20)
+    with shared.consumer() as consumer:
+        for wait_s in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600):
+            with pytest.raises(ZeroDivisionError):
+                divide_by_the_offset(consumer)
+            assert consumer.poll(0).is_empty()
+            shared.clock.advance(wait_s - 0.1)
+            assert consumer.poll(0).is_empty()
+            shared.clock.advance(0.1)
 
 
 def divide_by_the_offset(consumer: ShareConsumer) -> None:
@@ -83,7 +100,7 @@ def test_a_message_whose_lock_is_over_before_its_turn_is_not_yielded(shared: Sha
             shared.clock.advance(LOCK_S)
             if len(found) == 3:
                 break
-    assert found == [(0, 1), (1, 2), (2, 3)]
+    assert found == [(0, 1), (1, 1), (2, 1)]
 
 
 def test_a_loop_raises_events_and_ends_with_its_consumer(shared: ShareWorld) -> None:

@@ -422,7 +422,7 @@ def test_messages_that_a_callback_keeps_from_being_returned_come_again(
         with pytest.raises(KeyError):
             consumer.poll(0)
         consumer.set_acknowledgement_commit_callback(None)
-        assert places(consumer.poll(0)) == [(1, 2)]
+        assert places(consumer.poll(0)) == [(1, 1)]
 
 
 # --- groups of one name ---
@@ -701,6 +701,9 @@ def test_the_settings_of_a_group_can_be_read(shared: ShareWorld) -> None:
         "share.auto.offset.reset": "earliest",
         "share.record.lock.duration.ms": "30000",
         "share.delivery.count.limit": "5",
+        "errors.deadletterqueue.topic.name": "",
+        "errors.deadletterqueue.copy.record.enable": "false",
+        "errors.deadletterqueue.max.per.minute": "1000",
         "share.partition.max.record.locks": "2000",
         "share.isolation.level": "read_uncommitted",
     }

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from deltaq.message import AcknowledgeType
 from deltaq.share_groups.state import (
     Acknowledgement,
+    DeliveryLimit,
     OffsetSpan,
     RecordLock,
     RecordState,
@@ -22,11 +23,13 @@ from deltaq.share_groups.state import (
     acknowledged,
     parse_partition,
     taken,
+    without_dead_letters,
     without_locks,
     without_removed,
 )
 
 ACCEPT, RELEASE, REJECT, RENEW = AcknowledgeType
+ERRORS = "", "late", "torn"
 LIMIT = 3
 """The delivery count limit."""
 
@@ -39,26 +42,41 @@ class RecordLine:
     deliveries: int = 0
     lock: tuple[str, int] | None = None
     visible_ms: int = 0
+    failure: tuple[int, bool, str] | None = None
 
 
 class Model:
     """A line for each offset below 60, changed one by one."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_dead_letters: bool) -> None:
         self.lines = {offset: RecordLine() for offset in range(60)}
+        self.has_dead_letters = has_dead_letters
 
-    def give_back(self, offset: int, visible_ms: int = 0) -> None:
-        line = self.lines[offset]
-        is_last = line.deliveries >= LIMIT
+    def end(self, version: int, offset: int, error: str, *, is_rejected: bool) -> None:
+        failure = version, is_rejected, error
         self.lines[offset] = (
-            RecordLine("archived")
-            if is_last
-            else RecordLine("available", line.deliveries, visible_ms=visible_ms)
+            RecordLine("archiving", self.lines[offset].deliveries, failure=failure)
+            if self.has_dead_letters
+            else RecordLine("archived")
         )
+
+    def give_back(self, version: int, offset: int, visible_ms: int = 0, error: str = "") -> None:
+        line = self.lines[offset]
+        if line.deliveries >= LIMIT:
+            self.end(version, offset, error, is_rejected=False)
+        else:
+            self.lines[offset] = RecordLine("available", line.deliveries, visible_ms=visible_ms)
+
+    def write(self, until: int) -> None:
+        for offset, line in self.lines.items():
+            if line.failure is not None and line.failure[0] <= until:
+                self.lines[offset] = RecordLine("archived")
 
     def take(self, lock: tuple[str, int], until: int, most: int, locks: int, now: int) -> list[int]:
         found: list[int] = []
-        undecided = sum(line.state in ("available", "acquired") for line in self.lines.values())
+        undecided = sum(
+            line.state in ("available", "acquired", "archiving") for line in self.lines.values()
+        )
         for offset, line in self.lines.items():
             is_due = line.state == "available" and line.visible_ms <= now
             is_new = line.state == "new" and undecided < locks
@@ -77,15 +95,17 @@ class Model:
         if kind is RENEW:
             self.lines[offset] = replace(line, lock=lock)
         elif kind is RELEASE:
-            self.give_back(offset, visible_ms=offset % 3)
+            self.give_back(lock[1], offset, offset % 3, ERRORS[offset % 3])
+        elif kind is REJECT:
+            self.end(lock[1], offset, ERRORS[offset % 3], is_rejected=True)
         else:
-            self.lines[offset] = RecordLine("acknowledged" if kind is ACCEPT else "archived")
+            self.lines[offset] = RecordLine("acknowledged")
         return True
 
-    def end_lock(self, lock: tuple[str, int]) -> None:
+    def end_lock(self, version: int, lock: tuple[str, int]) -> None:
         for offset, line in self.lines.items():
             if line.lock == lock:
-                self.give_back(offset)
+                self.give_back(version, offset)
 
     def remove(self, log_start: int) -> None:
         for offset in range(log_start):
@@ -100,7 +120,11 @@ def lines(partition: SharePartition) -> dict[int, RecordLine]:
         status = span.status
         for offset in range(span.first, span.end):
             found[offset] = RecordLine(
-                status.state.name.lower(), status.deliveries, status.lock, status.visible_ms
+                status.state.name.lower(),
+                status.deliveries,
+                status.lock,
+                status.visible_ms,
+                status.failure,
             )
     return found | {offset: RecordLine() for offset in range(partition.end, 60)}
 
@@ -142,14 +166,18 @@ steps = st.one_of(
     ),
     st.tuples(st.just("end"), st.integers(0, 30)),
     st.tuples(st.just("remove"), st.integers(0, 30)),
+    st.tuples(st.just("write"), st.integers(0, 30)),
 )
 
 
-@given(st.lists(steps, max_size=25))
-def test_a_partition_is_what_the_same_steps_make_of_each_record(drawn: list[Any]) -> None:
-    partition, model = SharePartition(0), Model()
+@given(st.lists(steps, max_size=25), st.booleans())
+def test_a_partition_is_what_the_same_steps_make_of_each_record(
+    drawn: list[Any], has_dead_letters: bool
+) -> None:
+    partition, model = SharePartition(0), Model(has_dead_letters=has_dead_letters)
     locks: list[tuple[str, int]] = []
     for version, (step, *about) in enumerate(drawn):
+        limited = DeliveryLimit(LIMIT, version if has_dead_letters else None)
         if step == "take":
             owner, until, most, limit, now = about
             lock = RecordLock(owner, version)
@@ -171,12 +199,12 @@ def test_a_partition_is_what_the_same_steps_make_of_each_record(drawn: list[Any]
                     free |= {*wanted}
                     # Each offset by itself where they are visible at different times.
                     acks += [
-                        Acknowledgement(at, at + 1, deliveries, kind, at % 3)
-                        if kind is RELEASE
+                        Acknowledgement(at, at + 1, deliveries, kind, at % 3, ERRORS[at % 3])
+                        if kind in (RELEASE, REJECT)
                         else Acknowledgement(first, first + length, deliveries, kind)
-                        for at in (wanted if kind is RELEASE else [first])
+                        for at in (wanted if kind in (RELEASE, REJECT) else [first])
                     ]
-            partition, applied = acknowledged(partition, lock, acks, LIMIT)
+            partition, applied = acknowledged(partition, lock, acks, limited)
             decided = {
                 offset
                 for ack in acks
@@ -186,22 +214,26 @@ def test_a_partition_is_what_the_same_steps_make_of_each_record(drawn: list[Any]
             assert sorted(offsets(applied)) == sorted(decided)
         elif step == "end" and locks:
             over = locks[about[0] % len(locks)]
-            partition = without_locks(partition, {over}.__contains__, LIMIT)
-            model.end_lock(over)
+            partition = without_locks(partition, {over}.__contains__, limited)
+            model.end_lock(version, over)
         elif step == "remove":
             partition = without_removed(partition, about[0])
             model.remove(about[0])
+        elif step == "write":
+            partition = without_dead_letters(partition, about[0])
+            model.write(about[0])
         assert lines(partition) == shown(model)
         assert parse_partition(partition.encoded()) == partition
 
 
 LOCK = RecordLock("one", 7)
+DELIVERIES = DeliveryLimit(LIMIT)
 HELD = Status(RecordState.ACQUIRED, 1, LOCK)
 
 
 def test_a_late_acknowledgement_of_an_earlier_delivery_is_refused() -> None:
     partition = SharePartition(0, (OffsetSpan(0, 2, replace(HELD, deliveries=2)),))
-    after, applied = acknowledged(partition, LOCK, [Acknowledgement(0, 2, 1, ACCEPT)], LIMIT)
+    after, applied = acknowledged(partition, LOCK, [Acknowledgement(0, 2, 1, ACCEPT)], DELIVERIES)
     assert (after, applied) == (partition, [])
 
 
@@ -218,7 +250,7 @@ def test_a_million_finished_records_leave_nothing() -> None:
         lock = RecordLock("one", version)
         partition, _ = taken(partition, lock, 1_000_000, 50_000, 50_000, 0)
         acks = [Acknowledgement(version, version + 50_000, 1, ACCEPT)]
-        partition, _ = acknowledged(partition, lock, acks, LIMIT)
+        partition, _ = acknowledged(partition, lock, acks, DELIVERIES)
     assert partition == SharePartition(1_000_000)
     assert partition.encoded() == '{"start":1000000,"owners":[],"spans":[]}'
 
@@ -227,7 +259,7 @@ def test_spans_grow_with_undecided_records_and_not_with_finished_ones() -> None:
     partition, _ = taken(SharePartition(0), LOCK, 10_000, 10_000, 2_000, 0)
     assert partition.undecided == 2_000
     odd = [Acknowledgement(at, at + 1, 1, ACCEPT) for at in range(1, 2_000, 2)]
-    partition, _ = acknowledged(partition, LOCK, odd, LIMIT)
+    partition, _ = acknowledged(partition, LOCK, odd, DELIVERIES)
     assert (partition.undecided, len(partition.spans)) == (1_000, 2_000)
     partition, _ = taken(partition, RecordLock("two", 8), 10_000, 10_000, 2_000, 0)
     assert (partition.undecided, partition.end) == (2_000, 3_000)
@@ -241,6 +273,11 @@ def test_spans_grow_with_undecided_records_and_not_with_finished_ones() -> None:
         '{"start":0,"owners":[],"spans":[[0,0,1]]}',
         '{"start":0,"owners":[],"spans":[[1,2]]}',
         '{"start":0,"owners":[],"spans":[[1,3,1]]}',
+        '{"start":0,"owners":[],"spans":[[1,3,1,7,2]]}',
+        '{"start":0,"owners":[],"spans":[[1,3,1,7,1,0]]}',
+        '{"start":0,"owners":[],"errors":[""],"spans":[[1,3,1,7,1,0]]}',
+        '{"start":0,"owners":[],"errors":[1],"spans":[[1,3,1,7,1,0]]}',
+        '{"start":0,"owners":[],"errors":["x"],"spans":[[1,3,1,7,1,0,0]]}',
         '{"start":0,"owners":[],"spans":[[1,0,1],[2,0,1]]}',
         '{"start":0,"owners":[],"spans":[[1,1,1,0,4]]}',
         '{"start":0,"owners":["a"],"spans":[[1,1,0,0,4]]}',
@@ -250,5 +287,5 @@ def test_spans_grow_with_undecided_records_and_not_with_finished_ones() -> None:
     ],
 )
 def test_a_damaged_state_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"number|status|finished|RecordState"):
+    with pytest.raises(ValueError, match=r"number|status|finished|RecordState|text"):
         parse_partition(text)

@@ -1,0 +1,151 @@
+"""The dead-letter topic of a share group: records that are not delivered again are written to it
+once.
+
+The group's log says which records these are, and which of its entries has ended each. The newest of
+these entries whose dead letters are in the topic is the version of an application transaction in
+the topic's own log. So any member may write what is missing, and none writes it twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from deltaq.clock import Clock
+from deltaq.config import topic_properties
+from deltaq.errors import UnknownTopic
+from deltaq.share_groups.exchange import PartitionId
+from deltaq.share_groups.log import ShareGroup
+from deltaq.share_groups.state import Failure, SharePartition
+from deltaq.store import Store
+from deltaq.topics.append_once import AppendedRow, append_once
+from deltaq.topics.columns import Headers
+from deltaq.topics.log import TopicLog
+from deltaq.topics.metadata import NewTopicPlan, TopicDefinition, create_topic
+from deltaq.topics.view import known_topic
+
+HEADER = "__dlq.errors."
+"""What the names of the headers of dead letters begin with; those of KIP-1191."""
+
+_REJECTED = "Offset rejected by client."
+_TOO_OFTEN = "Offset delivery count exceeded the threshold."
+
+LETTERS_AT_ONCE = 2_000
+"""Dead letters of one entry of the topic, about: those of one entry of the group stay together."""
+
+
+class DeadRecord(NamedTuple):
+    """A record that is to be written to the dead-letter topic."""
+
+    partition: PartitionId
+    offset: int
+    deliveries: int
+    failure: Failure
+
+
+class RecordContent(NamedTuple):
+    """The key, headers and value of a record, as bytes."""
+
+    key: bytes | None
+    headers: Headers
+    value: bytes | None
+
+
+ReadContents = Callable[[Sequence[DeadRecord]], Mapping[tuple[PartitionId, int], RecordContent]]
+"""The contents of records, by place, as far as they can be read."""
+
+
+def dead_records(
+    partitions: Mapping[PartitionId, SharePartition], after: int = -1
+) -> list[DeadRecord]:
+    """The records that entries after the version `after` have ended, those of the first entries,
+    in their order.
+    """
+    found = sorted(_dead(partitions, after), key=lambda record: (record.failure.since, record))
+    if len(found) <= LETTERS_AT_ONCE:
+        return found
+    last = found[LETTERS_AT_ONCE - 1].failure.since
+    return [record for record in found if record.failure.since <= last]
+
+
+def _dead(partitions: Mapping[PartitionId, SharePartition], after: int) -> Iterator[DeadRecord]:
+    for key, state in partitions.items():
+        for span, failure in state.failures():
+            if failure.since > after:
+                for offset in range(span.first, span.end):
+                    yield DeadRecord(key, offset, span.status.deliveries, failure)
+
+
+@dataclass(eq=False)
+class DeadLetters:
+    """Writes the dead letters of a group. `read` reads records."""
+
+    _store: Store
+    _clock: Clock
+    _group: str
+    _read: ReadContents
+
+    def publish(self, group: ShareGroup, deadline: float) -> int:
+        """Write dead letters of the group. Returns up to which entry of the group they are written,
+        -1 if there are none to be written. Raises Unavailable, OutcomeUnknown, and InvalidConfig if
+        the topic cannot hold them.
+        """
+        partitions = group.partitions()
+        settings = group.settings
+        topic = settings.errors_deadletterqueue_topic_name
+        pending = dead_records(partitions)
+        if not pending or not topic:
+            # Without a topic, which the group had before, nothing is to be written.
+            return pending[-1].failure.since if pending else -1
+
+        def rows_after(definition: TopicDefinition, version: int) -> tuple[list[AppendedRow], int]:
+            records = dead_records(partitions, version)
+            if not records:
+                return [], version
+            is_copied = settings.errors_deadletterqueue_copy_record_enable
+            contents = self._read(records) if is_copied else {}
+            rows = [self._row(record, contents, definition.partitions) for record in records]
+            return rows, records[-1].failure.since
+
+        known = known_topic(self._store, topic, self._clock)
+        log = TopicLog(self._store, topic, self._clock, known=known)
+        if not log.catch_up():
+            plan = NewTopicPlan(1, None, topic_properties({}))
+            create_topic(log, plan, deadline, exist_ok=True)
+        # A later log of this group, after its folder was removed, begins with version 0 again.
+        app_id = f"deltaq.dead_letters/{self._group}/{group.created_ms}"
+        try:
+            return append_once(log, self._store, self._clock, app_id, rows_after, deadline)
+        except UnknownTopic:
+            return -1  # it is deleted at this moment: the next call makes it anew
+
+    def _row(
+        self,
+        record: DeadRecord,
+        contents: Mapping[tuple[PartitionId, int], RecordContent],
+        partitions: int,
+    ) -> AppendedRow:
+        key, failure = record.partition, record.failure
+        content = contents.get((key, record.offset), RecordContent(None, None, None))
+        about = {
+            "topic": key.topic,
+            "topic.id": key.topic_id,
+            "partition": str(key.partition),
+            "offset": str(record.offset),
+            "group": self._group,
+            "delivery.count": str(record.deliveries),
+            "message": _REJECTED if failure.is_rejected else _TOO_OFTEN,
+            **({"exception": failure.error} if failure.error else {}),
+        }
+        headers = [
+            *(content.headers or ()),
+            *((HEADER + name, text.encode()) for name, text in about.items()),
+        ]
+        return AppendedRow(
+            key.partition % partitions,
+            self._clock.time_ms(),
+            content.key,
+            headers,
+            content.value,
+        )

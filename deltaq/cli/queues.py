@@ -1,4 +1,6 @@
-"""`deltaq queues`: list, describe and delete share groups, and have them begin anew."""
+"""`deltaq queues`: list, describe and delete share groups, have them begin anew, and copy their
+dead letters back.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ from deltaq.errors import KafkaException
 from deltaq.message import TopicPartition
 from deltaq.units import as_age, as_count, as_lag
 
-_VERBS = Commands("List, describe and delete share groups, and have them begin anew.")
+_VERBS = Commands(
+    "List, describe and delete share groups, have them begin anew, and copy dead letters back."
+)
 
 
 @_VERBS.add("list")
@@ -168,6 +172,59 @@ def reset_queue(
         wanted = [TopicPartition(reset.topic, reset.partition, reset.target) for reset in resets]
         session.admin.alter_share_group_offsets(group, wanted).result()
     report_resets(session, resets, "start_offset", execute=execute)
+
+
+@_VERBS.add("redrive")
+def redrive_queue(
+    session: CliSession,
+    group: Group,
+    places: Annotated[
+        list[str] | None,
+        Option(
+            "--letter",
+            metavar="PARTITION:OFFSET",
+            help="Only this dead letter; without it all of the group. May be repeated.",
+        ),
+    ] = None,
+    execute: Annotated[
+        bool, Option("--execute", help="Copy them back. Without it, only show them.")
+    ] = False,
+) -> None:
+    """Copy dead letters of a share group back to the topics that they come from, each once. A dry
+    run, unless --execute is given.
+
+    All that reads these topics gets the records again. A letter that was copied back before is
+    left.
+    """
+    from deltaq.tools.redrive import Redrive  # noqa: PLC0415 - `deltaq --help` needs no clients
+
+    wanted = None if not places else {_letter_place(text) for text in places}
+    redrive = Redrive(session.store, group, session.clock)
+    if execute:
+        redrive.run(wanted)
+    rows = [letter._asdict() for letter in redrive.letters(wanted)]
+    numbers = [Column(name, as_count) for name in ("topic_partition", "topic_offset")]
+    session.out.rows(
+        [
+            Column("partition"),
+            Column("offset", as_count),
+            Column("topic"),
+            *numbers,
+            Column("reason"),
+            Column("state"),
+        ],
+        rows,
+    )
+    if not execute:
+        session.out.note("dry run: nothing was changed; add --execute")
+
+
+def _letter_place(text: str) -> tuple[int, int]:
+    """Partition and offset of a dead letter. Raises UsageError."""
+    partition, _, offset = text.partition(":")
+    if not (partition.isdecimal() and offset.isdecimal()):
+        raise UsageError(f"--letter {text!r}: give partition and offset, as 0:17")
+    return int(partition), int(offset)
 
 
 COMMANDS: Mapping[str, Command] = {"queues": _VERBS}

@@ -148,12 +148,12 @@ class SharedTopics:
         return found
 
     def _reader(self, topic: str) -> TopicReader:
-        reader = self._readers.get(topic)
-        if reader is None:
-            new = topic_reader(self._store, topic, self._clock)
-            reader = self._others.setdefault(topic, new)
-            reader.catch_up()
-        return reader
+        if topic in self._readers:
+            return self._readers[topic]
+        new = topic_reader(self._store, topic, self._clock)
+        other = self._others.setdefault(topic, new)
+        other.catch_up()
+        return other
 
     def contents(
         self, records: Sequence[DeadRecord]

@@ -37,7 +37,7 @@ from deltaq.groups.state import SHARE_FORMAT, SHARE_TYPE, group_head, is_share_g
 from deltaq.serde.json_text import compact_json, strict_json
 from deltaq.share_groups.exchange import Exchange, Exchanged, PartitionId, exchanged
 from deltaq.share_groups.locks import LockWatch
-from deltaq.share_groups.state import RecordLock, SharePartition, parse_partition
+from deltaq.share_groups.state import RecordLock, SharePartition, chosen, parse_partition
 from deltaq.store import Store
 from deltaq.topics.log import ENGINE
 
@@ -344,6 +344,23 @@ class ShareLog:
             ]
 
         self._change_if_free("RESET OFFSETS", plan, deadline)
+
+    def choose(self, offsets: Mapping[PartitionId, Collection[int]], deadline: float) -> None:
+        """Choose records that are to be copied to another topic, as dead letters are: those of them
+        that were not chosen before.
+        """
+
+        def plan(group: ShareGroup, version: int, now_ms: int) -> list[Action]:  # noqa: ARG001 - as SharePlan
+            group.check(self.group)
+            before = {key: group.partition(key) or SharePartition(0) for key in sorted(offsets)}
+            after = {key: chosen(state, offsets[key], version) for key, state in before.items()}
+            return [
+                DomainMetadata(_domain(key), state.encoded())
+                for key, state in after.items()
+                if state != before[key]
+            ]
+
+        self._change("CHOOSE DEAD LETTERS", plan, deadline)
 
     def _change_if_free(
         self, operation: str, plan: Callable[[ShareGroup], list[Action]], deadline: float

@@ -162,6 +162,11 @@ class SharePartition:
         """The locks of acquired records; one may come several times."""
         return (span.status.lock for span in self.spans if span.status.lock is not None)
 
+    def is_finished(self, offset: int) -> bool:
+        """Whether a record is acknowledged or archived."""
+        holds = (span for span in self.spans if span.first <= offset < span.end)
+        return offset < self.start or any(map(_is_finished, holds))
+
     def failures(self) -> Iterator[tuple[OffsetSpan, Failure]]:
         """The records that are to be written to the dead-letter topic."""
         return (
@@ -329,6 +334,26 @@ def _decided(status: Status, by: Acknowledgement, lock: RecordLock, limit: Deliv
             return limit.given_back(status, by.visible_ms, by.error)
         case AcknowledgeType.RENEW:
             return replace(status, lock=lock)
+
+
+def chosen(partition: SharePartition, offsets: Collection[int], version: int) -> SharePartition:
+    """The partition after the entry `version` has chosen records to be copied to another topic,
+    whatever is before them. Those that are finished, held or chosen already stay as they are.
+    """
+    end = max([partition.end, *(offset + 1 for offset in offsets)])
+    free = Status(RecordState.AVAILABLE)
+    spans = [*partition.spans, OffsetSpan(partition.end, end, free)]
+    edges = sorted({edge for offset in offsets for edge in (offset, offset + 1)})
+    taken_out = Status(RecordState.ARCHIVING, failure=Failure(version, is_rejected=False))
+    return _normal(
+        partition.start,
+        (
+            replace(piece, status=taken_out)
+            if piece.first in offsets and piece.status.state is RecordState.AVAILABLE
+            else piece
+            for piece in _split((span for span in spans if span.first < span.end), edges)
+        ),
+    )
 
 
 def without_dead_letters(partition: SharePartition, until: int) -> SharePartition:

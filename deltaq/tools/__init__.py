@@ -17,6 +17,7 @@ Modules:
 * `sql`, `duckdb_tables`: SQL over topics as tables, with duckdb, which is known only in
   `duckdb_tables`
 * `copying`, `copy_plan`: copies of topics in other roots; what a copy lacks, as pure functions
+* `redrive`: dead letters copied back to their topics, each once
 * `statistics`, `differences`, `offset_resets`, `transactions`: what a topic holds, how two differ,
   planned resets of a group, what each `transactional.id` is doing
 """

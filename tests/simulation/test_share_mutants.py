@@ -195,7 +195,7 @@ MUTATIONS = {
     counts_no_delivery_after_the_second: 1,
     passes_the_limit_of_deliveries: 2,
     passes_available_records: 1,
-    takes_records_beyond_its_view_of_the_topic: 412,
+    takes_records_beyond_its_view_of_the_topic: 578,
     archives_instead_of_releasing: 1,
     takes_what_another_worker_holds: 0,
     confirms_what_may_not_be_written: 8,

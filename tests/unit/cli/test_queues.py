@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from deltaq import Consumer, Producer, ShareConsumer, TopicPartition
+from deltaq import AdminClient, Consumer, Producer, ShareConsumer, TopicPartition
+from tests.doubles.sharing import set_group
 from tests.unit.cli.conftest import ROOT, Shell
 
 
@@ -137,3 +138,44 @@ def test_a_group_that_has_read_nothing_needs_topics(mails: Shell) -> None:
     assert "name topics by --topic" in refused.errors
     assert mails("queues reset new --to 4 --topic orders --execute").status == 0
     assert mails("queues list -o json").json[1]["lag"] == 2
+
+
+@pytest.fixture
+def failed(mails: Shell) -> Shell:
+    """The group of `mails`, which has rejected one of its messages."""
+    with AdminClient(bootstrap_servers=ROOT) as admin:
+        set_group(admin, "mails", errors_deadletterqueue_topic_name="dlq.orders")
+    with ShareConsumer(bootstrap_servers=ROOT, group_id="mails") as worker:
+        worker.subscribe(["orders"])
+        worker.reject(worker.poll(20)[0], "no address")
+    return mails
+
+
+def test_dead_letters_are_shown_and_copied_back_once(failed: Shell) -> None:
+    shown = failed("queues redrive mails")
+    assert shown.output.splitlines()[1].split() == (
+        ["0", "0", "orders", "0", "3", "no", "address", "to", "be", "copied", "back"]
+    )
+    assert "dry run" in shown.errors
+    for _ in range(2):
+        assert failed("queues redrive mails --execute -o json").json == [
+            {
+                "partition": 0,
+                "offset": 0,
+                "topic": "orders",
+                "topic_partition": 0,
+                "topic_offset": 3,
+                "reason": "no address",
+                "state": "copied back",
+            }
+        ]
+    ends = failed("queues describe mails -o json").json["partitions"][0]["end_offset"]
+    assert ends == 7
+
+
+def test_chosen_dead_letters_are_copied_back(failed: Shell) -> None:
+    assert failed("queues redrive mails --letter 0:1 --execute -o json").json == []
+    assert len(failed("queues redrive mails --letter 0:0 -o json").json) == 1
+    refused = failed("queues redrive mails --letter 7")
+    assert "give partition and offset, as 0:17" in refused.errors
+    assert refused.status == 2

@@ -15,9 +15,9 @@ from deltaq import (
 from deltaq.admin import NewTopic
 from deltaq.share_groups import dead_letters
 from deltaq.share_groups.dead_letters import HEADER
-from deltaq.testing import Fault, FaultyStore, Rule
 from deltaq.topics.upload import upload_segment
 from tests.doubles.groups import FOREVER
+from tests.doubles.killed_store import Killed, KilledStore, kills
 from tests.doubles.sharing import LOCK_S, REJECT, ShareWorld, places, set_group
 
 DEAD = "dlq.t"
@@ -211,41 +211,42 @@ def test_a_topic_that_cannot_hold_dead_letters_is_named(shared: ShareWorld) -> N
 # --- once ---
 
 
-@pytest.mark.parametrize("fault", [Fault.error_before(), Fault.error_after()], ids=["no", "yes"])
-@pytest.mark.parametrize("folder", [f"topics/{DEAD}/_delta_log/*", "groups/g/*"])
-def test_no_dead_letter_is_lost_or_doubled_by_a_worker_that_dies(
-    shared: ShareWorld, folder: str, fault: Fault
-) -> None:
-    """The worker does not know what became of its last entry, and writes no other one."""
-    shared.fill(3)
-    with shared.admin() as admin:
-        admin.create_topics([NewTopic(DEAD, 1)])[DEAD].result(20)
-    failing = FaultyStore(shared.store, clock=shared.clock)
-    dying = ShareConsumer(
-        {"bootstrap.servers": "memory://shared", "group.id": "g"},
-        store=failing,
-        clock=shared.clock,
-    )
-    dying.subscribe(["t"])
-    for message in dying.poll(0):
-        dying.reject(message)
-    dying.commit_sync()
-    failing.add(
-        Rule("create", folder, fault, times=None),
-        Rule("get", folder, Fault.error_before(), times=None),
-    )
-    dying.poll(0)
-    before = len(letters(shared))
-    assert before in (0, 3)
-    for _ in range(2):
+def test_a_worker_that_is_killed_at_any_write_neither_loses_nor_doubles_dead_letters() -> None:
+    worlds: list[ShareWorld] = []
+
+    def run(number: int, is_done: bool) -> bool:
+        shared = ShareWorld()
+        shared.set(errors_deadletterqueue_topic_name=DEAD, share_delivery_count_limit=2)
+        shared.fill(3)
+        worlds.append(shared)
+        killed = KilledStore(shared.store, shared.clock, number, is_done=is_done)
+        worker = ShareConsumer(
+            {"bootstrap.servers": "memory://shared", "group.id": "g", "maintenance.enable": False},
+            store=killed,
+            clock=shared.clock,
+        )
+        worker.subscribe(["t"])
+        try:
+            for _ in range(4):
+                for message in worker.poll(0):
+                    worker.reject(message)
+            worker.close()
+        except Killed:
+            return True
+        return False
+
+    count = 0
+    for _ in kills(run):
+        count += 1
+        shared = worlds.pop()
         with shared.consumer() as other:
-            other.poll(0)
-            other.poll(0)
-    assert [about(letter)["offset"] for letter in letters(shared)] == ["0", "1", "2"]
-    assert [(state.start, state.end) for state in shared.states()] == [(3, 3)]
-    failing.clear()
-    dying.close()
-    assert len(letters(shared)) == 3
+            for wait_s in (0, LOCK_S, 0, 0):
+                shared.clock.advance(wait_s)
+                for message in other.poll(0):
+                    other.reject(message)
+        assert [about(letter)["offset"] for letter in letters(shared)] == ["0", "1", "2"]
+        assert [(state.start, state.end) for state in shared.states()] == [(3, 3)]
+    assert count == 2 * 6, "three entries of the group, the topic, its records and their entry"
 
 
 def test_a_worker_that_has_read_less_writes_nothing_again(shared: ShareWorld) -> None:

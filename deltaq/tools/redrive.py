@@ -1,0 +1,259 @@
+"""Redrive: dead letters are copied back to the topics that they come from, each once.
+
+What was copied back is the state of a share group that reads the dead-letter topic:
+`redrive.<topic>`. A record that is chosen becomes archiving there, is appended to its topic by an
+application transaction, and is archived then, as a dead letter is in its group. So a redrive that
+was killed goes on with the next one, and a second one of the same letters does nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple
+
+from deltaq import names
+from deltaq.clock import SYSTEM_CLOCK, Clock
+from deltaq.errors import InvalidConfig, UnknownTopic
+from deltaq.message import SharedMessage
+from deltaq.share_consumer.topics import SharedTopics
+from deltaq.share_groups.dead_letters import HEADER, dead_records
+from deltaq.share_groups.exchange import Exchange, PartitionId
+from deltaq.share_groups.log import ShareLog
+from deltaq.share_groups.state import TakenRange
+from deltaq.store import Store
+from deltaq.topics.append_once import AppendedRow, append_once
+from deltaq.topics.log import TopicLog
+from deltaq.topics.lookup import TopicLookup
+from deltaq.topics.metadata import TopicDefinition
+from deltaq.topics.view import known_topic
+
+_log = logging.getLogger("deltaq.tools")
+
+_OWNER = "redrive"
+
+AT_ONCE = 1_000
+"""Dead letters that are read and copied together."""
+
+COMMIT_TIMEOUT_S = 60.0
+
+_PREFIX = "redrive."
+"""What the name of the share group begins with that says what was copied back."""
+
+COPIED, TO_COPY = "copied back", "to be copied back"
+
+
+class LetterState(NamedTuple):
+    """A dead letter: where it is, the record that it is about, why that failed, and what a redrive
+    does with it: `COPIED`, `TO_COPY`, or why it cannot be copied back.
+    """
+
+    partition: int
+    offset: int
+    topic: str
+    topic_partition: int
+    topic_offset: int
+    reason: str
+    state: str
+
+
+class _Letter(NamedTuple):
+    """A dead letter that was read. `record` is the message that is copied back; None if there is
+    neither the original nor a copy.
+    """
+
+    place: tuple[int, int]
+    origin: PartitionId
+    offset: int
+    reason: str
+    record: SharedMessage | None
+
+
+class Redrive:
+    """Copies dead letters of one share group back. Raises InvalidConfig if it has no dead-letter
+    topic, UnknownTopic if that does not exist, Unavailable.
+    """
+
+    def __init__(self, store: Store, group: str, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.topic = ShareLog(store, group, clock).read().settings.errors_deadletterqueue_topic_name
+        if not self.topic:
+            reason = (
+                f"share group {group!r} has no dead-letter topic: set "
+                "errors.deadletterqueue.topic.name"
+            )
+            raise InvalidConfig(reason, key="group")
+        self._store, self._clock, self._group = store, clock, group
+        self._lookup = TopicLookup(store, clock)
+        self._head = self._lookup.head(self.topic)
+        self._existing: dict[str, bool] = {}
+        self._topics = SharedTopics(store, clock, lambda _: None)
+        self._log = ShareLog(store, names.check_group(_PREFIX + self.topic), clock)
+
+    def letters(self, wanted: Collection[tuple[int, int]] | None = None) -> list[LetterState]:
+        """The dead letters of the group at the places (partition, offset); all of them for None.
+        Raises Unavailable, Corrupt.
+        """
+        return [
+            LetterState(
+                *letter.place,
+                letter.origin.topic,
+                letter.origin.partition,
+                letter.offset,
+                letter.reason,
+                state,
+            )
+            for part in self._read(wanted)
+            for letter, state in self._states(part)
+        ]
+
+    def run(self, wanted: Collection[tuple[int, int]] | None = None) -> int:
+        """Copy back the dead letters of the group at the places (partition, offset), all for None,
+        that were not copied back before, and those that an interrupted call has chosen. Returns
+        their number. May be repeated. Raises Unavailable, OutcomeUnknown, Corrupt.
+        """
+        copied = self._finish()
+        for part in self._read(wanted):
+            chosen: dict[PartitionId, set[int]] = {}
+            for letter, state in self._states(part):
+                if state == TO_COPY:
+                    partition, offset = letter.place
+                    chosen.setdefault(self._key(partition), set()).add(offset)
+            if chosen:
+                self._log.choose(chosen, self._deadline())
+                copied += self._finish()
+        return copied
+
+    def _deadline(self) -> float:
+        return self._clock.monotonic() + COMMIT_TIMEOUT_S
+
+    def _key(self, partition: int) -> PartitionId:
+        return PartitionId(self.topic, self._head.topic_id, partition)
+
+    def _states(self, letters: Sequence[_Letter]) -> Iterator[tuple[_Letter, str]]:
+        """What is to become of each dead letter, as in `LetterState`."""
+        group = self._log.read()
+        for letter in letters:
+            partition = group.partition(self._key(letter.place[0]))
+            if partition is not None and partition.is_finished(letter.place[1]):
+                yield letter, COPIED
+            elif not self._exists(letter.origin.topic):
+                yield letter, f"topic {letter.origin.topic!r} does not exist"
+            elif letter.record is None:
+                yield letter, "the record is not in its topic any more, and was not copied"
+            else:
+                yield letter, TO_COPY
+
+    def _exists(self, topic: str) -> bool:
+        if topic not in self._existing:
+            try:
+                self._lookup.head(topic)
+            except UnknownTopic:
+                self._existing[topic] = False
+            else:
+                self._existing[topic] = True
+        return self._existing[topic]
+
+    # --- reading ---
+
+    def _read(self, wanted: Collection[tuple[int, int]] | None) -> Iterator[list[_Letter]]:
+        """The dead letters of the group at these places, some at a time."""
+        for partition, (start, end) in enumerate(
+            zip(self._head.start_offsets, self._head.next_offsets, strict=True)
+        ):
+            offsets = [
+                offset
+                for offset in range(start, end)
+                if wanted is None or (partition, offset) in wanted
+            ]
+            for first in range(0, len(offsets), AT_ONCE):
+                some = [TakenRange(at, at + 1, 0) for at in offsets[first : first + AT_ONCE]]
+                parts = self._topics.read(self.topic, self._head.topic_id, {partition: some})
+                yield list(self._letters([each for part in parts for each in part.messages]))
+
+    def _letters(self, messages: Sequence[SharedMessage]) -> Iterator[_Letter]:
+        found = [(message, about) for message in messages if (about := self._about(message))]
+        originals = self._originals([about for _, about in found])
+        for message, (origin, offset, reason) in found:
+            is_copy = message.key() is not None or message.value() is not None
+            record = originals.get((origin, offset)) or (message if is_copy else None)
+            place = message.partition() or 0, message.offset() or 0
+            yield _Letter(place, origin, offset, reason, record)
+
+    def _about(self, message: SharedMessage) -> tuple[PartitionId, int, str] | None:
+        """The record that a dead letter of this group is about, and why it failed; None for another
+        message.
+        """
+        about = {
+            name.removeprefix(HEADER): (value or b"").decode(errors="replace")
+            for name, value in message.headers() or ()
+            if name.startswith(HEADER)
+        }
+        try:
+            origin = PartitionId(about["topic"], about["topic.id"], int(about["partition"]))
+            place = origin, int(about["offset"]), about.get("exception", about["message"])
+        except (KeyError, ValueError):
+            return None
+        return place if about.get("group") == self._group else None
+
+    def _originals(
+        self, records: Sequence[tuple[PartitionId, int, str]]
+    ) -> dict[tuple[PartitionId, int], SharedMessage]:
+        """The records that are in their topics still, and can be read."""
+        wanted: dict[PartitionId, set[int]] = {}
+        for origin, offset, _ in records:
+            wanted.setdefault(origin, set()).add(offset)
+        return {
+            (key, message.offset() or 0): message
+            for key, offsets in wanted.items()
+            for part in self._topics.read(
+                key.topic,
+                key.topic_id,
+                {key.partition: [TakenRange(at, at + 1, 0) for at in sorted(offsets)]},
+            )
+            for message in part.messages
+        }
+
+    # --- writing ---
+
+    def _finish(self) -> int:
+        """Copy back what is chosen. Returns the number of records."""
+        copied = 0
+        while pending := dead_records(self._log.read().partitions()):
+            places = {(each.partition.partition, each.offset): each for each in pending}
+            of_topic: dict[str, list[tuple[int, SharedMessage, int]]] = {}
+            for part in self._read(places):
+                for letter in part:
+                    since = places[letter.place].failure.since
+                    if letter.record is not None:
+                        row = since, letter.record, letter.origin.partition
+                        of_topic.setdefault(letter.origin.topic, []).append(row)
+            for topic, records in of_topic.items():
+                self._append(topic, records)
+                copied += len(records)
+            published = pending[-1].failure.since
+            self._log.exchange(Exchange(_OWNER, published=published), self._deadline())
+        return copied
+
+    def _append(self, topic: str, records: Sequence[tuple[int, SharedMessage, int]]) -> None:
+        """Append records, each with the entry that has chosen it and its partition."""
+
+        def rows_after(definition: TopicDefinition, version: int) -> tuple[list[AppendedRow], int]:
+            rows = [
+                self._row(message, partition % definition.partitions)
+                for since, message, partition in records
+                if since > version
+            ]
+            return rows, max([version, *(since for since, *_ in records)])
+
+        known = known_topic(self._store, topic, self._clock)
+        log = TopicLog(self._store, topic, self._clock, known=known)
+        app_id = f"deltaq.redrive/{self._head.topic_id}/{self._log.last_read().created_ms}"
+        try:
+            append_once(log, self._store, self._clock, app_id, rows_after, self._deadline())
+        except UnknownTopic:
+            _log.warning("dead letters are dropped, as their topic was deleted topic=%r", topic)
+
+    def _row(self, message: SharedMessage, partition: int) -> AppendedRow:
+        headers = [pair for pair in message.headers() or () if not pair[0].startswith(HEADER)]
+        time_ms = self._clock.time_ms()
+        return AppendedRow(partition, time_ms, message.key(), headers or None, message.value())

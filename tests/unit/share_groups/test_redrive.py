@@ -1,0 +1,182 @@
+"""Redrive: dead letters are copied back to their topics, each once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from deltaq import InvalidConfig, Producer, Topic, UnknownTopic
+from deltaq.admin import NewTopic
+from deltaq.store import Store
+from deltaq.tools.redrive import COPIED, TO_COPY, LetterState, Redrive
+from tests.doubles.killed_store import Killed, KilledStore, kills
+from tests.doubles.sharing import ShareWorld, places, set_group
+
+DEAD = "dlq.t"
+
+
+@pytest.fixture
+def shared() -> ShareWorld:
+    shared = ShareWorld()
+    shared.set(errors_deadletterqueue_topic_name=DEAD)
+    return shared
+
+
+def reject_all(shared: ShareWorld, topic: str = "t") -> None:
+    with shared.consumer(topic) as consumer:
+        for message in consumer.poll(0):
+            consumer.reject(message, error=f"bad {message.offset()}")
+
+
+def new_values(shared: ShareWorld, topic: str = "t") -> list[Any]:
+    """The values that the group gets, which accepts them."""
+    with shared.consumer(topic) as consumer:
+        found = [message.value() for message in consumer.poll(0)]
+        consumer.commit_sync()
+    return found
+
+
+def redrive(shared: ShareWorld, store: Store | None = None) -> Redrive:
+    return Redrive(store or shared.store, "g", shared.clock)
+
+
+def test_dead_letters_are_copied_back_once(shared: ShareWorld) -> None:
+    with Producer(bootstrap_servers="memory://shared", store=shared.store) as producer:
+        for number in range(3):
+            producer.produce("t", f"v{number}", key=b"k", headers={"trace": b"7"})
+    reject_all(shared)
+    assert [letter.state for letter in redrive(shared).letters()] == [TO_COPY] * 3
+    assert redrive(shared).run() == 3
+    assert redrive(shared).run() == 0
+    assert redrive(shared).letters()[1] == LetterState(0, 1, "t", 0, 1, "bad 1", COPIED)
+    with shared.consumer() as consumer:
+        messages = consumer.poll(0)
+        assert [message.value() for message in messages] == [b"v0", b"v1", b"v2"]
+        assert [message.key() for message in messages] == [b"k"] * 3
+        assert messages[0].headers() == [("trace", b"7")]
+        assert places(messages) == [(3, 1), (4, 1), (5, 1)]
+
+
+def test_some_are_copied_back_and_others_later(shared: ShareWorld) -> None:
+    shared.fill(5)
+    reject_all(shared)
+    assert redrive(shared).run({(0, 3), (0, 1)}) == 2
+    assert new_values(shared) == [b"v1", b"v3"]
+    assert [letter.state == COPIED for letter in redrive(shared).letters()] == [
+        False,
+        True,
+        False,
+        True,
+        False,
+    ]
+    assert redrive(shared).run() == 3
+    assert new_values(shared) == [b"v0", b"v2", b"v4"]
+
+
+def test_a_record_that_fails_again_is_another_dead_letter(shared: ShareWorld) -> None:
+    shared.fill(1)
+    reject_all(shared)
+    redrive(shared).run()
+    reject_all(shared)
+    assert redrive(shared).run() == 1
+    assert new_values(shared) == [b"v0"]
+
+
+def test_a_redrive_that_is_killed_at_any_write_neither_loses_nor_doubles() -> None:
+    worlds: list[ShareWorld] = []
+
+    def run(number: int, is_done: bool) -> bool:
+        shared = ShareWorld()
+        shared.set(errors_deadletterqueue_topic_name=DEAD)
+        shared.fill(3)
+        reject_all(shared)
+        worlds.append(shared)
+        killed = KilledStore(shared.store, shared.clock, number, is_done=is_done)
+        try:
+            redrive(shared, killed).run()
+        except Killed:
+            return True
+        return False
+
+    count = 0
+    for _ in kills(run):
+        count += 1
+        shared = worlds.pop()
+        redrive(shared).run()
+        assert new_values(shared) == [b"v0", b"v1", b"v2"]
+        assert redrive(shared).run() == 0
+    assert count == 2 * 4, "two entries of the group, the records and their entry"
+
+
+def test_two_that_run_at_once_copy_each_once(
+    shared: ShareWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared.fill(3)
+    reject_all(shared)
+    one, two = redrive(shared), redrive(shared)
+    append = Redrive._append
+
+    def after_another(self: Redrive, *about: Any) -> None:
+        if self is one:
+            two.run()
+        append(self, *about)
+
+    monkeypatch.setattr(Redrive, "_append", after_another)
+    one.run()
+    assert new_values(shared) == [b"v0", b"v1", b"v2"]
+
+
+class Task(BaseModel):
+    """A value of a typed topic."""
+
+    id: int
+
+
+def test_records_of_typed_topics_are_read_from_their_topic(shared: ShareWorld) -> None:
+    conf = {"bootstrap.servers": "memory://shared"}
+    topic = Topic("tasks", Task, conf=conf, store=shared.store, clock=shared.clock).create()
+    with Producer(conf, store=shared.store) as producer:
+        producer.produce(topic, Task(id=7))
+    shared.set(errors_deadletterqueue_copy_record_enable="true")
+    reject_all(shared, "tasks")
+    assert redrive(shared).run() == 1
+    assert new_values(shared, "tasks") == [{"id": 7}]
+
+
+@pytest.mark.parametrize("copies", [False, True])
+def test_a_record_that_its_topic_has_lost_is_copied_from_its_dead_letter(
+    shared: ShareWorld, copies: bool
+) -> None:
+    shared.set(errors_deadletterqueue_copy_record_enable=str(copies).lower())
+    shared.fill(2)
+    reject_all(shared)
+    with shared.admin() as admin:
+        admin.delete_topics(["t"])["t"].result(20)
+        (first, _) = redrive(shared).letters()
+        assert first.state == "topic 't' does not exist"
+        assert redrive(shared).run() == 0
+        admin.create_topics([NewTopic("t", 1)])["t"].result(20)
+    assert redrive(shared).run() == (2 if copies else 0)
+    assert new_values(shared) == ([b"v0", b"v1"] if copies else [])
+    if not copies:
+        assert redrive(shared).letters()[0].state.startswith("the record is not in its topic")
+
+
+def test_letters_of_other_groups_and_other_messages_are_left(shared: ShareWorld) -> None:
+    shared.fill(1, topic=DEAD)
+    shared.fill(1)
+    reject_all(shared)
+    assert [letter.offset for letter in redrive(shared).letters()] == [1]
+    with shared.admin() as admin:
+        set_group(admin, "h", errors_deadletterqueue_topic_name=DEAD)
+    assert Redrive(shared.store, "h", shared.clock).letters() == []
+
+
+def test_a_group_without_dead_letters_is_refused(shared: ShareWorld) -> None:
+    with pytest.raises(UnknownTopic):
+        redrive(shared)
+    shared.set(errors_deadletterqueue_topic_name="")
+    with pytest.raises(InvalidConfig, match="has no dead-letter topic"):
+        redrive(shared)

@@ -8,6 +8,7 @@ import operator
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
+from datetime import datetime
 from functools import partial
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Self, TypeVar
@@ -152,6 +153,8 @@ class AIOProducer:
         on_delivery: DeliveryCallback | None = None,
         timestamp: int = 0,
         headers: HeadersInput = None,
+        *,
+        deliver_at: datetime | float | None = None,
     ) -> Message:
         """Write one message, and return it with its partition and offset.
 
@@ -159,7 +162,7 @@ class AIOProducer:
         QueueFull. If the task is cancelled, a message that was queued is still written.
         """
         arguments = (topic, value, key, partition, callback, on_delivery, timestamp, headers)
-        return await (await self.produce_future(*arguments))
+        return await (await self.produce_future(*arguments, deliver_at=deliver_at))
 
     async def produce_future(
         self,
@@ -171,6 +174,8 @@ class AIOProducer:
         on_delivery: DeliveryCallback | None = None,
         timestamp: int = 0,
         headers: HeadersInput = None,
+        *,
+        deliver_at: datetime | float | None = None,
     ) -> asyncio.Future[Message]:
         """Queue one message, waiting while the queue is full. The future returns the delivered
         message, or raises KafkaException if it was not written.
@@ -185,7 +190,7 @@ class AIOProducer:
         delivered: asyncio.Future[Message] = loop.create_future()
         report = self._reports.callback(delivered, self._on_delivery if notify is None else notify)
         arguments = (topic, value, key, partition, report, None, timestamp, headers)
-        produce = partial(self._producer.produce, *arguments)
+        produce = partial(self._producer.produce, *arguments, deliver_at=deliver_at)
         await self._fairness.let_others_run()
         async with self._turns[topic]:  # messages of a topic are queued in the order of the calls
             while True:

@@ -7,6 +7,7 @@ import operator
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
+from datetime import datetime
 from functools import partial
 from types import TracebackType
 from typing import Any, ClassVar, Self, TypeAlias
@@ -50,6 +51,7 @@ from deltaq.producer.topic_handle import (
     as_bytes,
     check_before_io,
     check_timestamp,
+    with_header,
 )
 from deltaq.producer.transaction_calls import TransactionCalls
 from deltaq.producer.transactions import Outlet, Transactions
@@ -58,6 +60,7 @@ from deltaq.store import Store
 from deltaq.topic import Topic
 from deltaq.topics.arrow_input import ArrowInput, check_arrow, columns_from_arrow
 from deltaq.topics.columns import Headers, prepare_arrow
+from deltaq.topics.delivery_time import delivery_header
 from deltaq.topics.lookup import TopicLookup
 from deltaq.version import __version__
 from deltaq.weak import weakly
@@ -139,12 +142,16 @@ class Producer(TransactionCalls):
         on_delivery: DeliveryCallback | None = None,
         timestamp: int = 0,
         headers: HeadersInput = None,
+        *,
+        deliver_at: datetime | float | None = None,
     ) -> None:
         """Queue one message and return at once.
 
         `value` is bytes, str (sent as UTF-8) or None (a tombstone); for a typed topic a dict or an
         instance of its model. `partition` -1 leaves the choice to the partitioner. `timestamp` is
-        milliseconds since 1970 UTC, 0 for now. `callback` (or `on_delivery`) is called with (error,
+        milliseconds since 1970 UTC, 0 for now. Share groups deliver the message from `deliver_at`
+        on, seconds since 1970 UTC or a datetime with its time zone; all other readers get it at
+        once. `callback` (or `on_delivery`) is called with (error,
         message) from `poll`, `flush` or `close`.
 
         Raises QueueFull after `max.block.ms` (a BufferError: call `poll` and try again),
@@ -154,6 +161,8 @@ class Producer(TransactionCalls):
         answer, TypeError, UnicodeEncodeError for text that UTF-8 cannot hold, RuntimeError after
         `close`.
         """
+        if deliver_at is not None:
+            headers = with_header(headers, delivery_header(deliver_at))
         handle = self._producible.get(topic)
         if handle is None:
             check_before_io(
@@ -215,6 +224,8 @@ class Producer(TransactionCalls):
         partition: int = -1,
         timestamp: int = 0,
         headers: HeadersInput = None,
+        *,
+        deliver_at: datetime | float | None = None,
     ) -> Future[Message]:
         """Queue one message as `produce` does. The future returns the delivered message, or raises
         why it was not written; neither needs `poll`.
@@ -231,6 +242,7 @@ class Producer(TransactionCalls):
             on_delivery=delivered,
             timestamp=timestamp,
             headers=headers,
+            deliver_at=deliver_at,
         )
         return delivered
 

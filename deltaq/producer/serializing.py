@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, ClassVar, Generic
 
 from deltaq.clock import SYSTEM_CLOCK, Clock
@@ -47,6 +48,8 @@ class SerializingProducer(Producer, Generic[K, V]):
         on_delivery: DeliveryCallback | None = None,
         timestamp: int = 0,
         headers: HeadersInput = None,
+        *,
+        deliver_at: datetime | float | None = None,
     ) -> None:
         """Serialize key and value, then queue the message as `Producer.produce` does.
 
@@ -68,4 +71,5 @@ class SerializingProducer(Producer, Generic[K, V]):
             on_delivery=on_delivery,
             timestamp=timestamp,
             headers=headers,
+            deliver_at=deliver_at,
         )

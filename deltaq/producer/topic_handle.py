@@ -332,6 +332,13 @@ def _size(value: object) -> int:
     return sum(map(_size, value)) if isinstance(value, list) else 8
 
 
+def with_header(headers: HeadersInput, header: tuple[str, bytes]) -> HeadersInput:
+    """The headers of a message and one more."""
+    if headers is None or isinstance(headers, Mapping):
+        return {**(headers or {}), header[0]: header[1]}
+    return [*headers, header]
+
+
 def accepted_headers(headers: object) -> tuple[Headers, int]:
     """Headers as a list of (str, bytes or None), and their size. TypeError for what `HeadersInput`
     does not allow.

@@ -214,6 +214,8 @@ class ShareConsumer(Generic[K, V]):
             left_s = deadline - self._clock.monotonic()
             if found or left_s <= 0:
                 return Messages(found)
+            if self._returned.has_unreadable and not failures:
+                continue  # all that was taken is to be delivered later: there may be more
             if failures:
                 pause_s = error_pause_s(failures, self._clock.random())
                 self._clock.sleep(min(pause_s, left_s))
@@ -300,7 +302,10 @@ class ShareConsumer(Generic[K, V]):
 
     def _received(self, part: ReadPartition) -> list[Message[K, V]]:
         """The messages of a partition that are about to be returned."""
-        key = part.partition
+        key, now_ms = part.partition, self._clock.time_ms()
+        later = part.later(now_ms)
+        self._returned.add_unreadable(key, later)
+        part = part.without(later)
         self._returned.add(key, part.deliveries)
         self._statistics.returned(key, len(part.messages))
         decided = AcknowledgeType.RELEASE if part.damage else AcknowledgeType.ACCEPT
@@ -609,7 +614,7 @@ class ShareConsumer(Generic[K, V]):
         trace: TracebackType | None,
     ) -> None:
         failed = self._failed
-        if error is not None and failed is not None and failed.type is AcknowledgeType.RELEASE:
+        if failed is not None and failed.type is AcknowledgeType.RELEASE:
             failed.decide(AcknowledgeType.RELEASE, failed.visible_ms, error)
         self.close()
 

@@ -92,6 +92,11 @@ class ReturnedRecords:
                 record.type = record.type or AcknowledgeType.ACCEPT
 
     @property
+    def has_unreadable(self) -> bool:
+        """Whether there are offsets that are decided and were not returned."""
+        return any(self._unreadable.values())
+
+    @property
     def undecided(self) -> int:
         """The number of records of which nothing is decided."""
         return sum(

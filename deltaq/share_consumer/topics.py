@@ -11,14 +11,15 @@ from deltaq.clock import Clock
 from deltaq.config.group import duration_ms
 from deltaq.consumer.decoding import DecodedRecords
 from deltaq.errors import Corrupt, UnknownTopic
-from deltaq.message import OFFSET_END, SharedMessage
+from deltaq.message import OFFSET_END, AcknowledgeType, SharedMessage
 from deltaq.serde.schema import TopicSchema
 from deltaq.share_groups.dead_letters import DeadRecord, RecordContent
 from deltaq.share_groups.exchange import LogRange, PartitionId
 from deltaq.share_groups.log import ShareGroup, ShareLog
-from deltaq.share_groups.state import TakenRange
+from deltaq.share_groups.state import Acknowledgement, TakenRange
 from deltaq.store import Store, Watch
 from deltaq.store.parallel import in_parallel_if_remote
+from deltaq.topics.delivery_time import deliver_at_ms
 from deltaq.topics.follower import TopicReader, topic_reader
 from deltaq.topics.lookup import TopicLookup
 from deltaq.topics.metadata import definition_of
@@ -38,6 +39,25 @@ class ReadPartition:
     deliveries: Mapping[int, int]
     others: Sequence[TakenRange]
     damage: Corrupt | None = None
+
+    def later(self, now_ms: int) -> list[Acknowledgement]:
+        """Release the messages that are to be delivered later than now, each until its time."""
+        times = ((each.offset() or 0, deliver_at_ms(each.headers())) for each in self.messages)
+        release, count = AcknowledgeType.RELEASE, self.deliveries
+        return [
+            Acknowledgement(offset, offset + 1, count[offset], release, at_ms, unseen=True)
+            for offset, at_ms in times
+            if at_ms > now_ms
+        ]
+
+    def without(self, released: Sequence[Acknowledgement]) -> ReadPartition:
+        """Without the messages that are released."""
+        if not released:
+            return self
+        offsets = {each.first for each in released}
+        left = {at: count for at, count in self.deliveries.items() if at not in offsets}
+        messages = [message for message in self.messages if message.offset() in left]
+        return replace(self, messages=messages, deliveries=left)
 
 
 class SharedTopics:

@@ -329,7 +329,8 @@ def _decided(status: Status, by: Acknowledgement, lock: RecordLock, limit: Deliv
         case AcknowledgeType.REJECT:
             return limit.ended(status, by.error, is_rejected=True)
         case AcknowledgeType.RELEASE if by.unseen:
-            return Status(RecordState.AVAILABLE, status.deliveries - 1)
+            seen_before = status.deliveries - 1
+            return Status(RecordState.AVAILABLE, seen_before, visible_ms=by.visible_ms)
         case AcknowledgeType.RELEASE:
             return limit.given_back(status, by.visible_ms, by.error)
         case AcknowledgeType.RENEW:

@@ -9,6 +9,7 @@ Modules:
   maintenance and of copies
 * `columns`, `arrow_input`, `upload`, `shared_files`, `append_once`: records as columns; files on
   their way in; rows that several processes append once
+* `delivery_time`: the header that says when share groups deliver a message
 * `holds`: what maintenance keeps of a topic for readers of an earlier state of it
 * `record_faults`, `comparison`: records with values that cannot be returned; whether rows of two
   topics are the same

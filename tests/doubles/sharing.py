@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import Any
 
 from deltaq import AcknowledgeType, AdminClient, NewTopic, Producer, ShareConsumer
@@ -25,9 +25,11 @@ class ShareWorld:
 
     clock: ManualClock = field(default_factory=lambda: ManualClock(auto_advance=True))
     partitions: int = 1
+    disk: InitVar[Store | None] = None  # in place of a store in memory
+    store: Store = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.store: Store = MemoryStore("shared", self.clock)
+    def __post_init__(self, disk: Store | None) -> None:
+        self.store = disk or MemoryStore("shared", self.clock)
         with self.admin() as admin:
             admin.create_topics([NewTopic("t", self.partitions)])["t"].result(20)
         self.set(share_auto_offset_reset="earliest")

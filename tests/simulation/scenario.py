@@ -86,7 +86,7 @@ class Scenario:
     With `workers`, all of this is replaced, too: so many members of a share group take the
     `messages`. A lock lasts `lock_s` seconds, a message is delivered `deliveries_max` times at
     most, and `locks_max` of a partition are undecided at most. With `dead_letters` the group
-    has a topic for what fails.
+    has a topic for what fails. With `delays` some messages are to be delivered later.
 
     With `view_runners`, so many programs publish views over the `messages`, which `readers` read.
     `topic` has the settings of the compacted input.
@@ -139,6 +139,7 @@ class Scenario:
     locks_max: int = 2_000
     dead_letters: bool = False
     view_runners: int = 0
+    delays: bool = False
 
     def group_commit(self, number: int) -> str:
         """The setting `deltaq.group.commit` of a producer."""
@@ -285,6 +286,7 @@ def _sharing(seed: int) -> Scenario:
         maintainers=chance.choice([0, 1, 2]),
         topic={"cleanup.policy": "delete", "retention.ms": "-1", "segment.bytes": "1048576"},
         dead_letters=chance.random() < 0.6,
+        delays=chance.random() < 0.5,
     )
 
 

@@ -125,6 +125,7 @@ SOMETIMES: dict[str | None, tuple[str, ...]] = {
     ),
     "share groups": (
         "a clock jumped",
+        "a dead letter was written",
         "a decision 1 was confirmed",
         "a decision 2 was confirmed",
         "a decision 3 was confirmed",
@@ -133,7 +134,7 @@ SOMETIMES: dict[str | None, tuple[str, ...]] = {
         "a late create landed",
         "a lock ended",
         "a log entry was cleaned up",
-        "a dead letter was written",
+        "a message was delivered after its time",
         "a partition of a share group was forgotten",
         "a process was killed",
         "a process was suspended",

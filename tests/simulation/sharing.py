@@ -98,7 +98,12 @@ def _fill(harness: Harness) -> None:
             for _ in range(min(left, 1 + harness.pick(8))):
                 left -= 1
                 producer.produce(
-                    TOPIC, f"message:{left}", partition=harness.pick(scenario.partitions)
+                    TOPIC,
+                    f"message:{left}",
+                    partition=harness.pick(scenario.partitions),
+                    deliver_at=director.clock.time_ms() / 1000 + harness.between(0, 20)
+                    if scenario.delays and harness.chance(0.3)
+                    else None,
                 )
             producer.flush()
             director.clock.sleep(harness.between(0, scenario.rest_s))

@@ -51,8 +51,10 @@ RELEASED: Step = (ACKNOWLEDGE, ONE, 2.0, state(0, [2, 0, 1]))
         [FIRST, RELEASED, (TAKE, TWO, 3.0, state(0, [2, 1, 2, 1, 2]))],
         [FIRST, (TAKE, TWO, 11.0, state(0, [2, 1, 2, 1, 1]))],
         [FIRST, (TAKE, ONE, 2.0, state(2, [1, 1, 1, 0, 1]))],
+        [FIRST, (ACKNOWLEDGE, ONE, 2.0, state(0, [2, 0, 0, 5000]))],
+        [FIRST, (TAKE, ONE, 2.0, state(0, [2, 1, 1, 0, 1]))],
     ],
-    ids=["accepted", "rejected", "released", "lock over", "accepted and taken"],
+    ids=["accepted", "rejected", "released", "lock over", "again", "not seen", "again, not seen"],
 )
 def test_a_sound_history_has_no_problems(steps: list[Step]) -> None:
     assert audit(*steps).problems == []
@@ -66,6 +68,8 @@ def test_a_sound_history_has_no_problems(steps: list[Step]) -> None:
         ([FIRST, (ACKNOWLEDGE, TWO, 12.0, state(0, [1, 2], [1, 1, 1, 0, 0]))], "by w2-x"),
         ([FIRST, RELEASED, (TAKE, TWO, 3.0, state(0, [2, 1, 1, 1, 2]))], "count is wrong"),
         ([FIRST, RELEASED, (TAKE, TWO, 3.0, state(0, [2, 1, 3, 1, 2]))], "count is wrong"),
+        ([FIRST, (ACKNOWLEDGE, ONE, 2.0, state(0, [2, 0, 2]))], "count is wrong"),
+        ([FIRST, (TAKE, TWO, 12.0, state(0, [2, 0, 0], [1, 1, 1, 1, 1]))], "count is wrong"),
         ([FIRST, RELEASED, (ACKNOWLEDGE, TWO, 3.0, state(2))], "no worker held it"),
         ([FIRST, (ACKNOWLEDGE, ONE, 2.0, state(2)), FIRST], "moves the start"),
         ([FIRST, (ACKNOWLEDGE, ONE, 2.0, state(3))], "no worker held it"),

@@ -163,6 +163,10 @@ def _accepting(make: Any, ranges: Any, decided: Any) -> Any:
     return make(ranges, AcknowledgeType.ACCEPT)
 
 
+def returns_messages_before_their_time(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(topics, "deliver_at_ms", lambda headers: 0)
+
+
 # --- dead letters ---
 
 
@@ -203,6 +207,7 @@ MUTATIONS = {
     accepts_a_record_that_it_does_not_return: 1,
     returns_records_after_their_lock: 2,
     accepts_what_it_cannot_return: 2,
+    returns_messages_before_their_time: 0,
     archives_what_failed_without_a_dead_letter: 8,
     archives_before_the_dead_letters_are_written: 8,
     writes_dead_letters_again_with_later_ones: 45,

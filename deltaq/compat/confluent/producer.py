@@ -39,7 +39,7 @@ class Producer(NativeProducer):
     cannot be committed.
     """
 
-    def produce(
+    def produce(  # type: ignore[override]  # confluent-kafka has no `deliver_at`
         self,
         topic: str | Topic,
         value: Any = None,

@@ -15,8 +15,10 @@ from deltaq import (
     TopicPartition,
     Unavailable,
 )
+from deltaq.clock import Clock
 from deltaq.errors import KafkaError
 from deltaq.message import SharedMessage
+from deltaq.topics.delivery_time import deliver_at_ms
 from tests.simulation.audit.oracle import Place
 from tests.simulation.harness import ROOT, Harness
 from tests.simulation.scenario import TOPIC
@@ -105,7 +107,9 @@ class WorkerActor:
         until = machine.clock.monotonic() + seconds
         consumer = ShareConsumer(conf, store=machine.store, clock=machine.clock)
         try:
-            handling = Handling(harness, machine.name, self._work, consumer, is_explicit)
+            handling = Handling(
+                harness, machine.name, machine.clock, self._work, consumer, is_explicit
+            )
             consumer.subscribe([TOPIC])
             while not harness.faults_ended and machine.clock.monotonic() < until:
                 handling.round(harness.between(0, 1))
@@ -120,6 +124,7 @@ class Handling:
 
     harness: Harness
     worker: str
+    clock: Clock
     work: SharedWork
     consumer: ShareConsumer
     is_explicit: bool
@@ -135,9 +140,11 @@ class Handling:
     def round(self, timeout: float) -> int:
         """Poll once, and decide what was returned. Returns the number of messages."""
         self._accept_returned()
+        begun_ms = self.clock.time_ms()
         messages = self.consumer.poll(timeout)
         records = [message for message in messages if isinstance(message, SharedMessage)]
         for record in records:
+            self._check_time(record, begun_ms)
             self.work.delivered.append(
                 Delivered(self.worker, _place(record), record.delivery_count() or 0, self._now())
             )
@@ -150,6 +157,14 @@ class Handling:
             self._accept_returned()
             self.consumer.commit_sync(self.harness.between(0.5, 10))
         return len(records)
+
+    def _check_time(self, record: SharedMessage, begun_ms: int) -> None:
+        """No message comes before its time, by the clock of its worker, which may jump back."""
+        at_ms = deliver_at_ms(record.headers())
+        if at_ms > max(begun_ms, self.clock.time_ms()):
+            self.harness.report_unexpected(f"{_place(record)} came before its time, {at_ms}")
+        if at_ms:
+            self.harness.network.count("a message was delivered after its time")
 
     def _accept_returned(self) -> None:
         """In implicit mode the next call accepts all."""
@@ -209,7 +224,9 @@ def drain(harness: Harness, work: SharedWork) -> None:
     }
     deadline = machine.clock.monotonic() + LAST_S
     with ShareConsumer(conf, store=machine.store, clock=machine.clock) as consumer:
-        handling = Handling(harness, machine.name, work, consumer, is_explicit=True, decides=False)
+        handling = Handling(
+            harness, machine.name, machine.clock, work, consumer, is_explicit=True, decides=False
+        )
         consumer.subscribe([TOPIC])
         idle_since, rounds = machine.clock.monotonic(), 0
         # A poll may have lost what it took because its reads took longer than the lock.

@@ -261,6 +261,22 @@ def test_partitions_of_deleted_topics_are_forgotten() -> None:
         assert shared.states() == []
 
 
+def test_partitions_with_dead_letters_to_be_written_are_not_forgotten() -> None:
+    shared = ShareWorld()
+    shared.set(errors_deadletterqueue_topic_name="dlq.t")
+    shared.fill(1)
+    with shared.consumer() as consumer:
+        (message,) = consumer.poll(0)
+        consumer.reject(message)
+        consumer.commit_sync()
+        with shared.admin() as admin:
+            admin.delete_topics(["t"])["t"].result(20)
+        assert _cleaned(shared) == 1
+        assert len(shared.states()) == 1
+    assert _cleaned(shared) == 1
+    assert shared.states() == []
+
+
 def _cleaned(shared: ShareWorld) -> int:
     """The partitions that a maintainer forgets."""
     return GroupPass(shared.store, "g", shared.clock, SMALL, 0).run()["partitions forgotten"]

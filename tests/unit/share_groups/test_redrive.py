@@ -128,6 +128,28 @@ def test_two_that_run_at_once_copy_each_once(
     assert new_values(shared) == [b"v0", b"v1", b"v2"]
 
 
+def test_what_a_killed_redrive_has_copied_is_not_copied_with_others(
+    shared: ShareWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared.fill(2)
+    reject_all(shared)
+    one, two = redrive(shared), redrive(shared)
+    choose = two._log.choose
+
+    def is_killed(*_: object) -> None:
+        raise Killed
+
+    def after_another(*about: Any) -> None:
+        with pytest.raises(Killed):
+            one.run({(0, 0)})
+        choose(*about)
+
+    monkeypatch.setattr(one._log, "exchange", is_killed)
+    monkeypatch.setattr(two._log, "choose", after_another)
+    two.run({(0, 1)})
+    assert new_values(shared) == [b"v0", b"v1"]
+
+
 class Task(BaseModel):
     """A value of a typed topic."""
 

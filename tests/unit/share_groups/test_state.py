@@ -14,6 +14,7 @@ from deltaq.message import AcknowledgeType
 from deltaq.share_groups.state import (
     Acknowledgement,
     DeliveryLimit,
+    Failure,
     OffsetSpan,
     RecordLock,
     RecordState,
@@ -21,6 +22,7 @@ from deltaq.share_groups.state import (
     Status,
     TakenRange,
     acknowledged,
+    chosen,
     parse_partition,
     taken,
     without_dead_letters,
@@ -242,6 +244,34 @@ def test_records_that_a_worker_does_not_know_yet_are_left_to_others() -> None:
     after, found = taken(released, LOCK, 2, 10, 10, 0)
     assert found == [TakenRange(0, 2, 2)]
     assert (after.end, after.undecided) == (4, 4)
+
+
+FAILURE = Status(RecordState.ARCHIVING, 2, failure=Failure(7, is_rejected=True))
+
+
+def test_records_that_await_the_dead_letter_topic_outlast_their_topic() -> None:
+    partition = SharePartition(0, (OffsetSpan(0, 2, FAILURE), OffsetSpan(2, 3, HELD)))
+    assert without_removed(partition, 5).spans[0] == OffsetSpan(0, 2, FAILURE)
+    assert without_dead_letters(partition, 6) == partition
+    assert without_dead_letters(partition, 7).start == 2
+
+
+def test_only_free_records_are_chosen() -> None:
+    done, free = Status(RecordState.ARCHIVED), Status(RecordState.AVAILABLE)
+    spans = (
+        OffsetSpan(0, 1, free),
+        OffsetSpan(1, 2, done),
+        OffsetSpan(2, 3, FAILURE),
+        OffsetSpan(3, 4, HELD),
+    )
+    after = chosen(SharePartition(0, spans), {0, 1, 2, 3, 5}, 9)
+    assert after.spans == (
+        OffsetSpan(0, 1, Status(RecordState.ARCHIVING, failure=Failure(9, is_rejected=False))),
+        *spans[1:],
+        OffsetSpan(4, 5, free),
+        OffsetSpan(5, 6, Status(RecordState.ARCHIVING, failure=Failure(9, is_rejected=False))),
+    )
+    assert [after.is_finished(offset) for offset in range(6)] == [False, True] + 4 * [False]
 
 
 def test_a_million_finished_records_leave_nothing() -> None:

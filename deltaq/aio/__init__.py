@@ -3,7 +3,7 @@ event loop.
 
 Modules:
 
-* `producer`, `consumer`: clients for asyncio
+* `producer`, `consumer`, `share_consumer`: clients for asyncio
 * `serializing`, `schema_registry`: clients whose messages are objects; the registry's client and
   serializers for asyncio
 * `reports`, `calls`, `threads`: delivery reports on the event loop; calls of a consumer one after
@@ -15,5 +15,12 @@ from __future__ import annotations
 from deltaq.aio.consumer import AIOConsumer
 from deltaq.aio.producer import AIOProducer
 from deltaq.aio.serializing import AsyncDeserializingConsumer, AsyncSerializingProducer
+from deltaq.aio.share_consumer import AIOShareConsumer
 
-__all__ = ["AIOConsumer", "AIOProducer", "AsyncDeserializingConsumer", "AsyncSerializingProducer"]
+__all__ = [
+    "AIOConsumer",
+    "AIOProducer",
+    "AIOShareConsumer",
+    "AsyncDeserializingConsumer",
+    "AsyncSerializingProducer",
+]

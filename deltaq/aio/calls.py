@@ -88,8 +88,9 @@ class ConsumerCalls:
     it.
     """
 
-    def __init__(self, executor: Executor) -> None:
+    def __init__(self, executor: Executor, client: str = "AIOConsumer") -> None:
         self._executor = executor
+        self._client = client
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = asyncio.Lock()
 
@@ -100,7 +101,7 @@ class ConsumerCalls:
 
     def bind(self) -> asyncio.AbstractEventLoop:
         """The event loop of this consumer: that of its first call. RuntimeError in another loop."""
-        self._loop = running_loop(self._loop, "AIOConsumer")
+        self._loop = running_loop(self._loop, self._client)
         return self._loop
 
     @asynccontextmanager

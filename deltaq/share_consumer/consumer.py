@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import operator
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias
@@ -253,9 +253,13 @@ class ShareConsumer(Generic[K, V]):
                     delay_ms = min(_BACK_OFF_MS[0] * 2 ** (record.deliveries - 1), _BACK_OFF_MS[1])
                     record.decide(AcknowledgeType.RELEASE, now_ms + delay_ms)
                     self._failed = record
-                for message in left:
-                    if (record := self._open_record(message)) is not None:
-                        record.decide(AcknowledgeType.RELEASE, unseen=True)
+                self._give_back_unseen(left)
+
+    def _give_back_unseen(self, messages: Iterable[Message[Any, Any]]) -> None:
+        """Have messages delivered again that the application did not get."""
+        for message in messages:
+            if (record := self._open_record(message)) is not None:
+                record.decide(AcknowledgeType.RELEASE, unseen=True)
 
     def _open_record(self, message: Message[Any, Any]) -> ReturnedRecord | None:
         """The record of a message of which the application has decided nothing."""
@@ -542,9 +546,7 @@ class ShareConsumer(Generic[K, V]):
             self._statistics.emit_if_due()
             self._call_back()
         except BaseException:
-            for message in messages:
-                if (record := self._open_record(message)) is not None:
-                    record.decide(AcknowledgeType.RELEASE, unseen=True)
+            self._give_back_unseen(messages)
             raise
 
     def _call_back(self) -> None:

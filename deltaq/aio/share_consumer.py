@@ -1,0 +1,219 @@
+"""`AIOShareConsumer`: a share consumer for asyncio."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import Executor
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, Generic, ParamSpec, Self, TypeVar
+
+from deltaq.aio.calls import ConsumerCalls, Worker
+from deltaq.aio.threads import ThreadExecutor
+from deltaq.clock import SYSTEM_CLOCK, Clock, checked_timeout
+from deltaq.errors import IllegalStateException
+from deltaq.message import AcknowledgeType, K, Message, V
+from deltaq.share_consumer import Messages, ShareConsumer
+from deltaq.share_consumer.consumer import CommitCallback, Results
+from deltaq.store import Store
+from deltaq.topic import Topic
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_SLICE_S = 0.2
+"""Longest blocking step in seconds: a call that follows a cancelled one waits for its last step."""
+
+
+class StepwiseShareConsumer(ShareConsumer[K, V]):
+    """A share consumer whose waiting may be abandoned: what a step has taken and no call has
+    returned is there for the next one.
+    """
+
+    _kept: Messages[K, V] | None = None
+
+    def wait_for_messages(self, timeout: float) -> Messages[K, V]:
+        """Messages that were taken and not returned, or those of a `poll`."""
+        if self._kept is not None and self._clock.uptime() >= self._held_until:
+            self._give_back_unseen(self._kept)
+            self._kept = None
+        if self._kept is None:
+            found = self.poll(timeout)
+            self._kept = None if found.is_empty() else found
+        return self._kept or Messages()
+
+    def return_messages(self) -> None:
+        """The messages that were waited for are returned."""
+        self._kept = None
+
+    @property
+    def is_closed(self) -> bool:
+        return self._calls.is_closed
+
+    def check_open(self) -> None:
+        """Raise IllegalStateException if the consumer is closed."""
+        if self._calls.refusal is not None:
+            raise IllegalStateException(self._calls.refusal)
+
+
+class AIOShareConsumer(Generic[K, V]):
+    """A `ShareConsumer` for asyncio, with its methods; all calls belong to one event loop.
+
+    Calls of several tasks run one after the other. `poll` can be cancelled: messages that it did
+    not return are returned by the next call, unless their lock is over. Any other call that is
+    cancelled still takes effect. The callback for acknowledgements may be a function or a coroutine
+    function; it runs on the event loop, inside a call, and may not call the consumer.
+
+    Blocking work runs on up to `max_workers` threads, at least two, or on those of `executor`.
+    """
+
+    def __init__(
+        self,
+        consumer_conf: Mapping[str, Any] | None = None,
+        max_workers: int = 100,
+        executor: Executor | None = None,
+        *,
+        store: Store | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        **keywords: Any,
+    ) -> None:
+        self._owns_executor = executor is None
+        self.executor = (
+            ThreadExecutor(clock, max_workers, at_least=2) if executor is None else executor
+        )
+        self._calls = ConsumerCalls(self.executor, "AIOShareConsumer")
+        self._clock = clock
+        self._is_closing = False
+        conf, others = (self._with_callbacks(each) for each in (consumer_conf or {}, keywords))
+        self._consumer: StepwiseShareConsumer[K, V] = StepwiseShareConsumer(
+            conf, store=store, clock=clock, **others
+        )
+
+    def _with_callbacks(self, conf: Mapping[str, Any]) -> dict[str, Any]:
+        """The configuration with a callback that runs on the event loop."""
+        return {
+            name: self._calls.on_loop(value) if name == "error_cb" and callable(value) else value
+            for name, value in conf.items()
+        }
+
+    async def poll(self, timeout: float = -1) -> Messages[K, V]:
+        """Take messages, as `ShareConsumer.poll`. `close` in another task ends the wait."""
+        deadline = self._clock.monotonic() + checked_timeout(timeout)
+        async with self._exclusive() as worker:
+            while True:
+                left_s = deadline - self._clock.monotonic()
+                slice_s = max(0.0, min(_SLICE_S, left_s))
+                found = await worker.run(partial(self._consumer.wait_for_messages, slice_s))
+                # From here on nothing is awaited: a cancelled call has returned nothing.
+                if not found.is_empty() or left_s <= _SLICE_S or self._is_closing:
+                    self._consumer.return_messages()
+                    return found
+
+    async def subscribe(self, topics: list[str] | list[Topic] | list[str | Topic]) -> None:
+        """Read these topics, as `ShareConsumer.subscribe`."""
+        await self._call(self._consumer.subscribe, topics)
+
+    async def unsubscribe(self) -> None:
+        """End the subscription. What was returned stays locked, and can be acknowledged."""
+        await self._call(self._consumer.unsubscribe)
+
+    async def subscription(self) -> list[str]:
+        """The names of the subscribed topics."""
+        return await self._call_here(self._consumer.subscription)
+
+    async def acknowledge(
+        self, message: Message[Any, Any], ack_type: AcknowledgeType = AcknowledgeType.ACCEPT
+    ) -> None:
+        """Decide, in explicit mode, what is to become of a message, as
+        `ShareConsumer.acknowledge`.
+        """
+        await self._call_here(self._consumer.acknowledge, message, ack_type)
+
+    async def acknowledge_offset(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        ack_type: AcknowledgeType = AcknowledgeType.ACCEPT,
+    ) -> None:
+        """As `acknowledge`, for the message at this place."""
+        await self._call_here(self._consumer.acknowledge_offset, topic, partition, offset, ack_type)
+
+    async def release(
+        self,
+        message: Message[Any, Any],
+        delay: float = 0.0,
+        error: BaseException | str | None = None,
+    ) -> None:
+        """Have a message delivered again, as `ShareConsumer.release`."""
+        await self._call_here(self._consumer.release, message, delay, error)
+
+    async def reject(
+        self, message: Message[Any, Any], error: BaseException | str | None = None
+    ) -> None:
+        """Have a message not delivered again, as `ShareConsumer.reject`."""
+        await self._call_here(self._consumer.reject, message, error)
+
+    async def renew(self, message: Message[Any, Any], timeout: float = 60) -> None:
+        """Begin the lock of a message anew, as `ShareConsumer.renew`."""
+        await self._call(self._consumer.renew, message, timeout)
+
+    async def commit_sync(self, timeout: float = 60) -> Results:
+        """Write what is decided, and return the results, as `ShareConsumer.commit_sync`."""
+        return await self._call(self._consumer.commit_sync, timeout)
+
+    async def commit_async(self) -> None:
+        """Write what is decided; the callback for acknowledgements gets the results, in the next
+        call.
+        """
+        await self._call(self._consumer.commit_async)
+
+    async def set_acknowledgement_commit_callback(self, callback: CommitCallback | None) -> None:
+        """Call a function or coroutine function after acknowledgements were written or refused, as
+        `ShareConsumer.set_acknowledgement_commit_callback`.
+        """
+        on_loop: Any = self._calls.on_loop(callback) if callable(callback) else callback
+        await self._call_here(self._consumer.set_acknowledgement_commit_callback, on_loop)
+
+    async def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Has no effect, as `ShareConsumer.set_sasl_credentials`."""
+        await self._call_here(self._consumer.set_sasl_credentials, username, password)
+
+    async def close(self) -> None:
+        """Write what is decided, and give back all other messages. Idempotent. A call that waits in
+        another task ends soon, without messages.
+        """
+        self._is_closing = True
+        async with self._calls.exclusive() as worker:
+            if not self._consumer.is_closed:
+                await worker.run(self._consumer.close)
+        if self._owns_executor:
+            self.executor.shutdown(wait=False)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<AIO{repr(self._consumer).removeprefix('<Stepwise')}"
+
+    async def _call(self, method: Callable[P, R], *arguments: P.args, **keywords: P.kwargs) -> R:
+        """Call a method that may block or run callbacks."""
+        async with self._exclusive() as worker:
+            return await worker.run(partial(method, *arguments, **keywords))
+
+    async def _call_here(
+        self, method: Callable[P, R], *arguments: P.args, **keywords: P.kwargs
+    ) -> R:
+        """Call a method that does neither, without a thread."""
+        async with self._exclusive():
+            return method(*arguments, **keywords)
+
+    @asynccontextmanager
+    async def _exclusive(self) -> AsyncIterator[Worker]:
+        self._consumer.check_open()
+        async with self._calls.exclusive() as worker:
+            self._consumer.check_open()  # `close` may have been the call before
+            yield worker

@@ -193,7 +193,7 @@ def archives_later_failures_too(patch: pytest.MonkeyPatch) -> None:
 
 
 MUTATIONS = {
-    accepts_what_another_worker_holds: 92,
+    accepts_what_another_worker_holds: 117,
     ends_locks_at_once: 0,
     ends_locks_by_the_time_of_the_first_look: 6,
     counts_no_delivery_after_the_second: 1,
@@ -203,7 +203,7 @@ MUTATIONS = {
     archives_instead_of_releasing: 1,
     takes_what_another_worker_holds: 0,
     confirms_what_may_not_be_written: 8,
-    returns_what_a_lost_entry_has_taken: 18,
+    returns_what_a_lost_entry_has_taken: 38,
     accepts_a_record_that_it_does_not_return: 1,
     returns_records_after_their_lock: 2,
     accepts_what_it_cannot_return: 2,

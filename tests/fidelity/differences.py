@@ -266,6 +266,10 @@ DIFFERENCES: dict[str, tuple[str, ...]] = {
         for call in ("again", "at_once", "begin")
     ),
     "`transactional.id`": ("transactions_ids/long",),
+    "`AcknowledgeType.RENEW`": (
+        "share_arguments_of_other_types/type_4/raised",
+        "share_explicit_decisions/kinds",
+    ),
 }
 """Places in the answers of programs, `program/key/...`, as `paths_that_differ` names them."""
 

@@ -8,6 +8,7 @@ those of librdkafka in `produce`.
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from deltaq.errors import (
@@ -39,7 +40,7 @@ class Producer(NativeProducer):
     cannot be committed.
     """
 
-    def produce(  # type: ignore[override]  # confluent-kafka has no `deliver_at`
+    def produce(
         self,
         topic: str | Topic,
         value: Any = None,
@@ -49,13 +50,25 @@ class Producer(NativeProducer):
         on_delivery: DeliveryCallback | None = None,
         timestamp: int = 0,
         headers: HeadersInput = None,
+        *,
+        deliver_at: datetime | float | None = None,
     ) -> None:
         """Queue one message, as `deltaq.Producer.produce` does. Raises BufferError, KafkaException,
         TypeError.
         """
         is_known = topic in self._handles
         try:
-            super().produce(topic, value, key, partition, callback, on_delivery, timestamp, headers)
+            super().produce(
+                topic,
+                value,
+                key,
+                partition,
+                callback,
+                on_delivery,
+                timestamp,
+                headers,
+                deliver_at=deliver_at,
+            )
         except QueueFull as error:
             # QueueFull is a KafkaException too: `except KafkaException` before `except BufferError`
             # would catch it.

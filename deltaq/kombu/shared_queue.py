@@ -164,14 +164,13 @@ class SharedQueue:
         now = self._clock.monotonic()
         log_ranges = self._topics.log_ranges(self._log) if most else {}
         decided = tuple(self._decided)
-        renewals: dict[PartitionId, list[TakenRange]] = {}
+        renewed: list[DecidedMessage] = []
         if self._is_old(now) and not gives_back:
             self._renewed_at = now
             tags = self._held.keys() - {each.tag for each in decided}
-            for held in map(self._held.__getitem__, tags):
-                renewals.setdefault(held.partition, []).append(held.range)
-        acknowledgements = self._acknowledgements(decided)
-        exchange = Exchange(self._owner, acknowledgements, log_ranges, most, renewals, gives_back)
+            renewed += (DecidedMessage(tag, AcknowledgeType.RENEW) for tag in tags)
+        acknowledgements = self._acknowledgements((*decided, *renewed))
+        exchange = Exchange(self._owner, acknowledgements, log_ranges, most, gives_back)
         found = self._write(exchange)
         if found is None:
             return  # the next call does it again

@@ -196,8 +196,9 @@ COMMITS_REFUSED = Counter(
 SHARE_ACKNOWLEDGEMENTS = Counter(
     "deltaq_share_acknowledgements_total",
     "records",
-    "A share consumer has written what it decided of records. `type` is `accept`, `release` or "
-    "`reject`; `refused` if another member or an administrator had taken them away before.",
+    "A share consumer has written what it decided of records. `type` is `accept`, `release`, "
+    "`reject` or `renew`; `refused` if another member or an administrator had taken them away "
+    "before.",
     labels=("group", "type"),
 )
 SHARE_LOCKS_ENDED = Counter(

@@ -45,7 +45,10 @@ class ShareWorld:
     def fill(self, count: int, start: int = 0, partition: int = 0, topic: str = "t") -> None:
         """Write messages with the values `v<n>`."""
         producer = Producer(
-            bootstrap_servers="memory://shared", store=self.store, maintenance_enable=False
+            bootstrap_servers="memory://shared",
+            store=self.store,
+            maintenance_enable=False,
+            linger_ms=1000,  # one file, however slow the machine is
         )
         with producer:
             for number in range(start, start + count):

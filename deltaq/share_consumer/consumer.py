@@ -60,6 +60,9 @@ _BACK_OFF_MS = 1_000, 600_000
 most.
 """
 
+_DOUBLINGS = 10
+"""Times that this doubles before it is at its most."""
+
 _FULL_AGAIN_S = 60.0
 """Seconds between two log lines about a partition of which no more records can be taken."""
 
@@ -249,9 +252,9 @@ class ShareConsumer(Generic[K, V]):
                     current = None
             finally:
                 if current is not None and (record := self._open_record(current)) is not None:
-                    now_ms = self._clock.time_ms()
-                    delay_ms = min(_BACK_OFF_MS[0] * 2 ** (record.deliveries - 1), _BACK_OFF_MS[1])
-                    record.decide(AcknowledgeType.RELEASE, now_ms + delay_ms)
+                    doublings = min(record.deliveries - 1, _DOUBLINGS)
+                    delay_ms = min(_BACK_OFF_MS[0] * 2**doublings, _BACK_OFF_MS[1])
+                    record.decide(AcknowledgeType.RELEASE, self._clock.time_ms() + delay_ms)
                     self._failed = record
                 self._give_back_unseen(left)
 

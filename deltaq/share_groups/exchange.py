@@ -95,8 +95,8 @@ def exchanged(
     failed_before: int = 0,
 ) -> Exchanged:
     """What the entry `version` does, at the time `now_ms`, in whose minute `failed_before` records
-    have failed. `partitions` are those that the log
-    has of the partitions in the exchange; all if it is of all. The locks in `over` have ended.
+    have failed. `partitions` are those that the log has of the partitions in the exchange; all if
+    it is of all. The locks in `over` have ended.
     """
     owner, lock = exchange.owner, RecordLock(exchange.owner, version)
     limits = _limits({*partitions, *exchange.partitions}, settings, version)

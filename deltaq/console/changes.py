@@ -1,5 +1,5 @@
-"""What signed-in people may change: create, alter and delete topics, and reset the offsets of
-groups.
+"""What signed-in people may change: create, alter and delete topics, reset the offsets of groups,
+and copy dead letters back.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from deltaq.console.visits import Moved, Visit
 from deltaq.errors import InvalidConfig, printable
 from deltaq.tools.offset_resets import Shift, commit_resets, committed_offsets, plan_resets
 from deltaq.tools.positions import parse_place
+from deltaq.tools.redrive import Redrive
 from deltaq.units import counted
 
 
@@ -92,6 +93,16 @@ def reset_offsets(visit: Visit) -> Moved:
     return Moved(f"{root.home}/groups/{group}", done)
 
 
+def redrive(visit: Visit) -> Moved:
+    """Copy the dead letters of a share group back to their topics, each once. Raises as
+    `Redrive`.
+    """
+    group, root = visit.names["group"], visit.root
+    copied = Redrive(root.store, group, root.clock).run()
+    done = f"{counted(copied, 'dead letter')} of {group} {'was' if copied == 1 else 'were'} copied"
+    return Moved(f"{root.home}/queues/{group}", f"{done} back.")
+
+
 def _whole(text: str, name: str, *, signed: bool = False) -> int:
     digits = text.strip().removeprefix("-") if signed else text.strip()
     if not (digits.isascii() and digits.isdecimal() and len(digits) <= 18):
@@ -116,5 +127,6 @@ CHANGES: Mapping[str, Callable[[Visit], Moved]] = {
     "/topics/{topic}/alter": alter_topic,
     "/topics/{topic}/delete": delete_topic,
     "/groups/{group}/reset": reset_offsets,
+    "/queues/{group}/redrive": redrive,
 }
 """The changes of a root by their addresses below it."""

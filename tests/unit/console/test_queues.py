@@ -10,14 +10,16 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
-from deltaq import AcknowledgeType, Producer, ShareConsumer, Topic
+from deltaq import AcknowledgeType, AdminClient, Producer, ShareConsumer, Topic
 from deltaq.errors import Corrupt, UnknownTopic
 from deltaq.store import open_store
 from deltaq.tools import rates
 from deltaq.tools.rates import RootWatch
 from deltaq.topics.time_lookup import times_from
+from tests.doubles.sharing import set_group
 from tests.unit.console.conftest import browser, made
 from tests.unit.console.test_pages import texts
+from tests.unit.console.test_security import csrf
 
 T0 = 1_700_000_000_000
 
@@ -63,6 +65,31 @@ def test_a_queue_shows_the_states_of_its_messages_and_who_holds_them(
     # Start, next and end offset; acquired, available, acknowledged, archived; lag.
     assert re.search(r"mails 0 0 4 5 1 1 1 1 3 [\d,]+ days", text)
     assert re.search(r"Member Messages w-\S+ 1", text)
+
+
+def test_dead_letters_are_copied_back_once(
+    worker: ShareConsumer, writer: TestClient, memory_root: str
+) -> None:
+    form = {"csrf": csrf(writer)}
+    refused = writer.post("/roots/0/queues/mailers/redrive", data=form)
+    assert (refused.status_code, "has no dead-letter topic" in refused.text) == (400, True)
+    with AdminClient(bootstrap_servers=memory_root) as admin:
+        set_group(admin, "mailers", errors_deadletterqueue_topic_name="dead")
+    with ShareConsumer(bootstrap_servers=memory_root, group_id="mailers") as other:
+        other.subscribe(["mails"])
+        (fifth,) = other.poll(20)
+        other.reject(fifth)
+        other.poll(0)
+    assert "Retry dead letters" in writer.get("/roots/0/queues/mailers").text
+    for said in ("1 dead letter of mailers was", "0 dead letters of mailers were"):
+        answer = writer.post("/roots/0/queues/mailers/redrive", data=form)
+        assert (answer.status_code, answer.headers["location"]) == (303, "/roots/0/queues/mailers")
+        assert f"{said} copied back." in writer.get("/roots/0/queues/mailers").text
+    topic = Topic("mails", bootstrap_servers=memory_root)
+    assert topic.to_arrow()["value"].to_pylist()[5:] == [b"4"]
+    assert (
+        "Retry dead letters" not in browser(made(memory_root)).get("/roots/0/queues/mailers").text
+    )
 
 
 def test_a_queue_that_does_not_exist_is_not_found(memory_root: str) -> None:

@@ -369,6 +369,7 @@ CHANGES = (
     "/roots/0/topics/t/alter",
     "/roots/0/topics/t/delete",
     "/roots/0/groups/g/reset",
+    "/roots/0/queues/g/redrive",
 )
 
 

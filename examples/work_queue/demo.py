@@ -16,7 +16,7 @@ from rich.live import Live
 
 from deltaq import AdminClient, Consumer, TopicPartition
 from examples._programs import Program, own_root, parser_of, stop_all
-from examples.work_queue.layout import GROUP, PARTITIONS, create, mails, sent_mails
+from examples.work_queue.layout import GROUP, PARTITIONS, create, dead_mails, mails, sent_mails
 from examples.work_queue.table import QueueState, render
 
 REFRESH_S = 0.5
@@ -35,20 +35,30 @@ class QueueObserver:
             enable_auto_commit=False,
             topics=[sent_mails(root)],
         )
-        self._sent.assign([TopicPartition(sent_mails(root).name, 0, 0)])
+        self._outbox = TopicPartition(sent_mails(root).name, 0, 0)
+        self._sent.assign([self._outbox])
+        self._next = 0
         self._numbers: dict[int, int] = {}
 
     def observe(self) -> QueueState:
         """The present state. A mail that was sent twice counts once."""
-        for message in self._sent.consume(10_000, 0.1):
-            self._numbers.setdefault(message.value().number, message.value().delivery)
         ends = [
             self._sent.get_watermark_offsets(TopicPartition(self._mails, partition))[1]
             for partition in range(PARTITIONS)
         ]
         about = self._admin.describe_share_groups([GROUP])[GROUP].result()
+        # After the group: a mail that is finished is in the outbox.
+        self._read_sent()
         sent = dict(Counter(self._numbers.values()))
         return QueueState(about, sum(ends), sent, round(time.time() * 1000))
+
+    def _read_sent(self) -> None:
+        """Read to the end of the outbox."""
+        _, end = self._sent.get_watermark_offsets(self._outbox)
+        while self._next < end:
+            for message in self._sent.consume(end - self._next, 1):
+                self._numbers.setdefault(message.value().number, message.value().delivery)
+                self._next += 1
 
     def close(self) -> None:
         """End the clients."""
@@ -95,10 +105,10 @@ def main() -> None:
             show(observer, [clerk, *workers], live, time.monotonic() + args.seconds)
             clerk.stop()
             last = show(observer, [clerk, *workers], live, time.monotonic() + DRAIN_S)
-            sent, left = sum(last.sent.values()), last.about.lag
+            dead = sum(dead_mails(root).describe().next_offsets.values())
             live.console.print(
-                f"\n{last.written:,} mails written, {sent:,} sent, {left:,} not finished, "
-                f"{last.written - sent - left:,} refused or given up"
+                f"\n{last.written:,} mails written, {sum(last.sent.values()):,} sent, "
+                f"{last.about.lag:,} not finished, {dead:,} dead letters"
             )
     except KeyboardInterrupt:
         raise SystemExit(128 + signal.SIGINT) from None

@@ -17,6 +17,7 @@ SETTINGS = {
     "share.auto.offset.reset": "earliest",
     "share.record.lock.duration.ms": 5_000,
     "share.delivery.count.limit": 8,
+    "errors.deadletterqueue.topic.name": "dead-mails",
 }
 
 
@@ -44,6 +45,11 @@ def sent_mails(root: str) -> Topic:
     return Topic("sent", SentMail, bootstrap_servers=root)
 
 
+def dead_mails(root: str) -> Topic:
+    """Why mails were given up."""
+    return Topic("dead-mails", bootstrap_servers=root)
+
+
 def back_off_s(deliveries: int) -> float:
     """Seconds until a mail is tried again that was delivered so often."""
     return BACK_OFF_S * (1 << (deliveries - 1))
@@ -53,6 +59,7 @@ def create(root: str) -> None:
     """Create the topics, and set up the group."""
     mails(root).create(exist_ok=True)
     sent_mails(root).create(exist_ok=True)
+    dead_mails(root).create(exist_ok=True)
     entries = [
         ConfigEntry(name, str(value), incremental_operation=AlterConfigOpType.SET)
         for name, value in SETTINGS.items()

@@ -6,7 +6,7 @@ import random
 import threading
 from typing import Any
 
-from deltaq import AcknowledgeType, Message, Producer, ShareConsumer
+from deltaq import Message, Producer, ShareConsumer
 from examples._programs import child_parser, end_if_undelivered, on_stop
 from examples.work_queue.address_book import FlakyAddressBook, UnknownAddress
 from examples.work_queue.layout import GROUP, SentMail, back_off_s, mails, sent_mails
@@ -47,10 +47,10 @@ class Mailer:
         mail, deliveries = message.value(), message.delivery_count() or 1
         try:
             self._book.find(mail.to)
-        except UnknownAddress:
-            self._queue.acknowledge(message, AcknowledgeType.REJECT)
-        except OSError:
-            self._queue.release(message, delay=back_off_s(deliveries))
+        except UnknownAddress as error:
+            self._queue.reject(message, error)
+        except OSError as error:
+            self._queue.release(message, back_off_s(deliveries), error)
         else:
             self._producer.produce(self._outbox, SentMail(number=mail.number, delivery=deliveries))
             self._queue.acknowledge(message)

@@ -19,7 +19,7 @@ from deltaq.admin import ConsumerGroupState, ShareGroupDescription, SharePartiti
 from examples.work_queue import layout
 from examples.work_queue.address_book import FlakyAddressBook
 from examples.work_queue.clerk import mail_of
-from examples.work_queue.layout import GROUP, create, mails, sent_mails
+from examples.work_queue.layout import GROUP, create, dead_mails, mails, sent_mails
 from examples.work_queue.mailer import Mailer
 from examples.work_queue.table import QueueState, render
 from tests.doubles.reading import eventually
@@ -74,6 +74,9 @@ def test_each_mail_is_sent_once_but_those_without_an_address(
         assert mailer.work(20) + mailer.work(20) == 21
     assert sent(memory_root) == [(number, 1) for number in range(1, 22) if number != 20]
     assert lag(memory_root) == 0
+    (letter,) = dead_mails(memory_root).to_arrow()["_headers"].to_pylist()
+    about = {header["key"]: header["value"] for header in letter}
+    assert about["__dlq.errors.exception"].startswith(b"UnknownAddress: gone")
 
 
 def test_a_mail_is_tried_again_while_the_address_book_is_down(
@@ -119,8 +122,8 @@ def test_the_demo_sends_all_mails() -> None:
         cwd=ROOT,
         timeout=100,
     )
-    found = re.search(r"(\d+) mails written, (\d+) sent, 0 not finished, (\d+) ref", answer.stdout)
+    found = re.search(r"(\d+) mails written, (\d+) sent, 0 not finished, (\d+) dead", answer.stdout)
     assert found is not None
-    written, were_sent, refused = map(int, found.groups())
-    assert written == were_sent + refused
+    written, were_sent, dead = map(int, found.groups())
+    assert written == were_sent + dead
     assert written >= 40

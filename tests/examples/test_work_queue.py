@@ -126,4 +126,4 @@ def test_the_demo_sends_all_mails() -> None:
     assert found is not None
     written, were_sent, dead = map(int, found.groups())
     assert written == were_sent + dead
-    assert written >= 40
+    assert were_sent > 0

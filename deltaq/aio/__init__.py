@@ -6,8 +6,9 @@ Modules:
 * `producer`, `consumer`, `share_consumer`: clients for asyncio
 * `serializing`, `schema_registry`: clients whose messages are objects; the registry's client and
   serializers for asyncio
-* `reports`, `calls`, `threads`: delivery reports on the event loop; calls of a consumer one after
-  the other, with its callbacks; threads for calls that block
+* `reports`, `calls`, `serial_client`, `threads`: delivery reports on the event loop; calls of a
+  consumer one after the other, with its callbacks; a client of such calls; threads for calls that
+  block
 """
 
 from __future__ import annotations

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
-from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, ClassVar, Generic, ParamSpec, Self, TypeVar
 
 import pyarrow as pa
 
-from deltaq.aio.calls import ConsumerCalls, Fairness, Worker
-from deltaq.aio.threads import ThreadExecutor
+from deltaq.aio.calls import Fairness, Worker
+from deltaq.aio.serial_client import SerialClient
 from deltaq.clock import SYSTEM_CLOCK, Clock, checked_timeout
 from deltaq.consumer import Consumer, ConsumerHealth
 from deltaq.consumer.calls import check_count, exclusive
@@ -28,8 +27,6 @@ R = TypeVar("R")
 
 _SLICE_S = 0.2
 """Longest blocking step in seconds: a call that follows a cancelled one waits for its last step."""
-
-_CALLBACKS = ("error_cb", "on_commit", "stats_cb", "throttle_cb")
 
 
 class StepwiseConsumer(Consumer):
@@ -117,7 +114,7 @@ def _take(batch: AcceptedBatch) -> Message:
     return message
 
 
-class AIOConsumer(Generic[K, V]):
+class AIOConsumer(SerialClient, Generic[K, V]):
     """A `Consumer` for asyncio. Mirrors `confluent_kafka.aio.AIOConsumer`; all calls belong to one
     event loop.
 
@@ -131,6 +128,7 @@ class AIOConsumer(Generic[K, V]):
     """
 
     _client: ClassVar[type[StepwiseConsumer]] = StepwiseConsumer
+    _consumer: StepwiseConsumer
 
     def __init__(
         self,
@@ -143,24 +141,11 @@ class AIOConsumer(Generic[K, V]):
         clock: Clock = SYSTEM_CLOCK,
         **keywords: Any,
     ) -> None:
-        self._owns_executor = executor is None
-        self.executor = (
-            ThreadExecutor(clock, max_workers, at_least=2) if executor is None else executor
-        )
-        self._calls = ConsumerCalls(self.executor)
+        super().__init__(max_workers, executor, clock)
         self._fairness = Fairness(clock)
-        self._clock = clock
-        self._is_closing = False
         conf = None if consumer_conf is None else self._with_callbacks(consumer_conf)
         others = self._with_callbacks(keywords)
         self._consumer = self._client(conf, topics=topics, store=store, clock=clock, **others)
-
-    def _with_callbacks(self, conf: Mapping[str, Any]) -> dict[str, Any]:
-        """The configuration with callbacks that run on the event loop."""
-        return {
-            name: self._calls.on_loop(value) if name in _CALLBACKS and callable(value) else value
-            for name, value in conf.items()
-        }
 
     # --- reading ---
 
@@ -403,46 +388,8 @@ class AIOConsumer(Generic[K, V]):
         """Has no effect, as `Consumer.set_sasl_credentials`."""
         await self._call_here(self._consumer.set_sasl_credentials, username, password)
 
-    async def close(self) -> None:
-        """Commit the stored offsets (with auto-commit), revoke the partitions and leave the group.
-        Idempotent. Calls that wait in other tasks end soon, without a message.
-        """
-        self._is_closing = True
-        async with self._calls.exclusive() as worker:
-            if not self._consumer.is_closed:
-                await worker.run(self._consumer.close)
-        if self._owns_executor:
-            self.executor.shutdown(wait=False)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await self.close()
-
     def __repr__(self) -> str:
         return f"<AIO{repr(self._consumer)[1:]}"
-
-    # --- calls ---
-
-    async def _call(self, method: Callable[P, R], *arguments: P.args, **keywords: P.kwargs) -> R:
-        """Call a method that may block or run callbacks."""
-        async with self._exclusive() as worker:
-            return await worker.run(partial(method, *arguments, **keywords))
-
-    async def _call_here(
-        self, method: Callable[P, R], *arguments: P.args, **keywords: P.kwargs
-    ) -> R:
-        """Call a method that does neither, without a thread."""
-        async with self._exclusive():
-            return method(*arguments, **keywords)
-
-    @asynccontextmanager
-    async def _exclusive(self) -> AsyncIterator[Worker]:
-        self._consumer.check_open()
-        async with self._calls.exclusive() as worker:
-            self._consumer.check_open()  # `close` may have been the call before
-            yield worker
 
     def _deadline(self, timeout: float | None) -> float:
         return self._clock.monotonic() + checked_timeout(timeout)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Executor
-from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
-from deltaq.aio.calls import ConsumerCalls, Worker
-from deltaq.aio.threads import ThreadExecutor
+from deltaq.aio.serial_client import SerialClient
 from deltaq.clock import SYSTEM_CLOCK, Clock, checked_timeout
 from deltaq.errors import IllegalStateException
 from deltaq.message import AcknowledgeType, K, Message, V
@@ -56,7 +54,7 @@ class StepwiseShareConsumer(ShareConsumer[K, V]):
             raise IllegalStateException(self._calls.refusal)
 
 
-class AIOShareConsumer(Generic[K, V]):
+class AIOShareConsumer(SerialClient, Generic[K, V]):
     """A `ShareConsumer` for asyncio, with its methods; all calls belong to one event loop.
 
     Calls of several tasks run one after the other. `poll` can be cancelled: messages that it did
@@ -66,6 +64,8 @@ class AIOShareConsumer(Generic[K, V]):
 
     Blocking work runs on up to `max_workers` threads, at least two, or on those of `executor`.
     """
+
+    _consumer: StepwiseShareConsumer[K, V]
 
     def __init__(
         self,
@@ -77,24 +77,9 @@ class AIOShareConsumer(Generic[K, V]):
         clock: Clock = SYSTEM_CLOCK,
         **keywords: Any,
     ) -> None:
-        self._owns_executor = executor is None
-        self.executor = (
-            ThreadExecutor(clock, max_workers, at_least=2) if executor is None else executor
-        )
-        self._calls = ConsumerCalls(self.executor, "AIOShareConsumer")
-        self._clock = clock
-        self._is_closing = False
+        super().__init__(max_workers, executor, clock)
         conf, others = (self._with_callbacks(each) for each in (consumer_conf or {}, keywords))
-        self._consumer: StepwiseShareConsumer[K, V] = StepwiseShareConsumer(
-            conf, store=store, clock=clock, **others
-        )
-
-    def _with_callbacks(self, conf: Mapping[str, Any]) -> dict[str, Any]:
-        """The configuration with a callback that runs on the event loop."""
-        return {
-            name: self._calls.on_loop(value) if name == "error_cb" and callable(value) else value
-            for name, value in conf.items()
-        }
+        self._consumer = StepwiseShareConsumer(conf, store=store, clock=clock, **others)
 
     async def poll(self, timeout: float = -1) -> Messages[K, V]:
         """Take messages, as `ShareConsumer.poll`. `close` in another task ends the wait."""
@@ -179,41 +164,5 @@ class AIOShareConsumer(Generic[K, V]):
         """Has no effect, as `ShareConsumer.set_sasl_credentials`."""
         await self._call_here(self._consumer.set_sasl_credentials, username, password)
 
-    async def close(self) -> None:
-        """Write what is decided, and give back all other messages. Idempotent. A call that waits in
-        another task ends soon, without messages.
-        """
-        self._is_closing = True
-        async with self._calls.exclusive() as worker:
-            if not self._consumer.is_closed:
-                await worker.run(self._consumer.close)
-        if self._owns_executor:
-            self.executor.shutdown(wait=False)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await self.close()
-
     def __repr__(self) -> str:
         return f"<AIO{repr(self._consumer).removeprefix('<Stepwise')}"
-
-    async def _call(self, method: Callable[P, R], *arguments: P.args, **keywords: P.kwargs) -> R:
-        """Call a method that may block or run callbacks."""
-        async with self._exclusive() as worker:
-            return await worker.run(partial(method, *arguments, **keywords))
-
-    async def _call_here(
-        self, method: Callable[P, R], *arguments: P.args, **keywords: P.kwargs
-    ) -> R:
-        """Call a method that does neither, without a thread."""
-        async with self._exclusive():
-            return method(*arguments, **keywords)
-
-    @asynccontextmanager
-    async def _exclusive(self) -> AsyncIterator[Worker]:
-        self._consumer.check_open()
-        async with self._calls.exclusive() as worker:
-            self._consumer.check_open()  # `close` may have been the call before
-            yield worker

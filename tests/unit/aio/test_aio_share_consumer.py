@@ -115,8 +115,8 @@ def test_close_ends_the_wait_of_another_task() -> None:
         waiting = asyncio.create_task(consumer.poll())
         await asyncio.to_thread(clock.until_waiting)
         closing = asyncio.create_task(consumer.close())
-        await asyncio.sleep(0)
-        await asyncio.to_thread(clock.advance, 1.0)
+        while not closing.done():
+            await asyncio.to_thread(clock.advance, 0.1)
         assert (await waiting).is_empty()
         await closing
         with pytest.raises(IllegalStateException, match="closed"):

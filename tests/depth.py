@@ -21,3 +21,8 @@ def depth(some: T, everything: T) -> T:
 def third(cases: Sequence[T]) -> Sequence[T]:
     """All cases in long tests, otherwise every third one."""
     return cases[:: depth(3, 1)]
+
+
+def fifth(cases: Sequence[T]) -> Sequence[T]:
+    """All cases in long tests, otherwise every fifth one."""
+    return cases[:: depth(5, 1)]

@@ -70,7 +70,7 @@ def test_a_past_may_cost_little():
         assert target.met is met
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_small_plan_is_measured_as_a_whole(tmp_path: Path):
     plan = QueuesPlan(1_000, 2, 100, 3)
     (outcome,) = measure_queues(plan, Place(f"{tmp_path}/root", "", lambda _: None))

@@ -20,7 +20,7 @@ from deltaq.groups.offset_commits import OffsetCommitter
 from deltaq.groups.offsets import ToCommit
 from deltaq.groups.session import Session
 from deltaq.groups.state import Owner, PartitionCount
-from tests.depth import third
+from tests.depth import fifth
 from tests.simulation.actors.members import SESSION_S
 from tests.simulation.noticing import expect_notice
 from tests.simulation.scenario import Scenario, calmed, scenario_of
@@ -335,7 +335,7 @@ SHARING = {"remote": True, "auto_commit": True}
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("mutation", "last", "more"),
-    third(
+    fifth(
         [
             (accepts_commits_of_former_members, 38, {}),
             # A partition must come back to a member that still commits what it read before.

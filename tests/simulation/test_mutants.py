@@ -27,7 +27,7 @@ from deltaq.topics.log import CommittedByPeer, TopicLog
 from deltaq.topics.maintenance_log import MaintenanceLog
 from deltaq.topics.rewrites import renewed, rewritten
 from deltaq.topics.shared_files import WriterHistory, WriterSeen
-from tests.depth import third
+from tests.depth import fifth
 from tests.simulation.noticing import expect_notice
 from tests.simulation.scenario import Scenario, scenario_of
 
@@ -307,7 +307,7 @@ def commits_its_own_file_twice(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("mutation", "kind", "last"),
-    third(
+    fifth(
         [
             (ignores_files_committed_by_peers, "no faults", 3),
             (commits_shared_files_from_before_its_first_entry, "suspensions", 9),
@@ -334,7 +334,7 @@ def test_a_broken_group_commit_is_noticed(mutation, kind, last, monkeypatch):
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("mutation", "last"),
-    third(
+    fifth(
         [
             (removes_orphans_without_voiding, 221),
             (merges_files_already_merged, 3),
@@ -354,7 +354,7 @@ def test_broken_maintenance_is_noticed(mutation, last, monkeypatch):
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("mutation", "kind", "last"),
-    third(
+    fifth(
         [
             (does_not_recognise_its_own_entry, "lossy network", 14),
             (reports_an_unknown_outcome_as_failure, "lossy network", 16),
@@ -378,7 +378,7 @@ def test_a_broken_log_archive_is_noticed(mutation, last, monkeypatch):
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("mutation", "last"),
-    third(
+    fifth(
         [
             (drops_a_record_of_each_file, 4),
             (shares_an_index_without_the_files_of_the_newest_entry, 42),

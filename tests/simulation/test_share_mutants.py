@@ -18,7 +18,7 @@ from deltaq.share_groups.dead_letters import DeadLetters
 from deltaq.share_groups.locks import LockWatch
 from deltaq.share_groups.log import ShareLog
 from deltaq.share_groups.state import ARCHIVED, DeliveryLimit, OffsetSpan, SharePartition, Status
-from tests.depth import third
+from tests.depth import fifth
 from tests.simulation.noticing import expect_notice
 from tests.simulation.scenario import SHARING, Scenario, scenario_of
 
@@ -221,6 +221,6 @@ def scenario(seed: int) -> Scenario:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("mutation", third(list(MUTATIONS)), ids=lambda each: each.__name__)
+@pytest.mark.parametrize("mutation", fifth(list(MUTATIONS)), ids=lambda each: each.__name__)
 def test_a_defect_is_noticed(mutation: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     expect_notice(mutation, MUTATIONS[mutation], scenario, monkeypatch)

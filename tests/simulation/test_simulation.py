@@ -37,13 +37,13 @@ def seed_with_all_maintenance() -> int:
 @pytest.mark.fault("P1", "P2", "P3", "P4", "P5", "P6", "P7", "P8", "P9", "P11", "S3", "C1", "C4")
 @pytest.mark.fault("M1", "M2", "M3", "M4", "M5", "M7")
 def test_no_guarantee_is_broken_under_injected_faults():
-    run_seeds(depth(10, 60), None)
+    run_seeds(depth(6, 60), None)
 
 
 @pytest.mark.fault("R1", "R2", "R3", "R4", "R5", "R6", "R7", "R8", "C3")
 @pytest.mark.timeout(900)
 def test_no_guarantee_of_groups_is_broken_under_injected_faults():
-    run_seeds(depth(16, 300), "groups")
+    run_seeds(depth(8, 300), "groups")
 
 
 @pytest.mark.fault("T1", "T2", "T3", "T4", "T5", "T6")
@@ -54,7 +54,7 @@ def test_no_guarantee_of_transactions_is_broken_under_injected_faults():
 
 @pytest.mark.timeout(900)
 def test_no_guarantee_of_share_groups_is_broken_under_injected_faults():
-    run_seeds(depth(16, 500), "share groups")
+    run_seeds(depth(4, 500), "share groups")
 
 
 @pytest.mark.timeout(900)

@@ -24,7 +24,7 @@ from deltaq.transactions import state
 from deltaq.transactions.log import TransactionLog
 from deltaq.transactions.publication import Publisher
 from deltaq.transactions.state import Application, TransactionAborted
-from tests.depth import third
+from tests.depth import fifth
 from tests.simulation.noticing import anomalies, expect_notice
 from tests.simulation.scenario import Scenario, scenario_of
 from tests.simulator.network import Faults
@@ -248,7 +248,7 @@ RESTLESS = {"crashes": True, "pauses": True}
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("mutation", "last", "more"),
-    third(
+    fifth(
         [
             (decides_for_an_older_epoch, 0, SHARED_ID),
             (decides_what_was_aborted, 27, {"faults": STALLING} | RESTLESS),
@@ -276,7 +276,7 @@ def test_a_broken_transaction_is_noticed(mutation, last, more, monkeypatch):
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("mutation", "last", "more"),
-    third(
+    fifth(
         [
             (decides_for_an_older_epoch, 1, {}),
             (aborts_after_an_unknown_decision, 7, {"faults": LOSSY}),

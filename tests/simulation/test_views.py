@@ -154,7 +154,7 @@ def test_a_runner_that_dies_at_any_write_neither_skips_nor_repeats_a_tick(after:
     writes = story().writes
     assert any("transactions/views.bank" in key for _, _, key in writes)
     assert any("view_state/checkpoint.json" in key for _, _, key in writes)
-    for number, operation, key in writes[:: depth(30, 1)]:
+    for number, operation, key in writes[:: depth(60, 1)]:
         seen = story(CrashPoint("runner", number, after))
         where = f"{'after' if after else 'before'} operation {number}, {operation} {key}"
         assert not seen.problems, f"{where}: {seen.problems}"

@@ -329,13 +329,19 @@ class ViewEngine:
         """The changes that a query has, with weights in `_w`."""
         key = ""
         if view.key is not None:
-            key = f", encode(json_array({', '.join(map(quoted, view.key))})::varchar) as {KEY}"
+            parts = ", ".join(self._key_part(view.name, name) for name in view.key)
+            key = f", encode(json_array({parts})::varchar) as {KEY}"
         rows = self._table(f"select *{key} from ({query})")
         weights = rows.column("_w")
         rows = rows.drop_columns("_w")
         if view.key is None:
             rows = rows.append_column(WEIGHT, pc.abs(weights))
         return ViewChanges(rows.filter(pc.greater(weights, 0)), rows.filter(pc.less(weights, 0)))
+
+    def _key_part(self, view: str, column: str) -> str:
+        """A column of a row key, in one form for equal values: -0.0 equals 0.0."""
+        (kind,) = (of for name, of in self._stored[view].items() if name.lower() == column.lower())
+        return f"{quoted(column)} + 0" if kind in ("DOUBLE", "FLOAT") else quoted(column)
 
     def _changed(self, view: View) -> str:
         """The changes of a view in the types of its topic, one row for each distinct one."""

@@ -362,7 +362,7 @@ class _Planner:
         self, tree: exp.Expr, tables: Mapping[str, Zset], scope: _Scope
     ) -> tuple[Zset, list[tuple[str, str]]]:
         """The inner query of an EXISTS, with a column for each key, and what outside equals it."""
-        special = ("group", "having", "with_", "qualify")
+        special = ("group", "having", "with_", "qualify", "limit", "offset")
         if not isinstance(tree, exp.Select) or any(tree.args.get(name) for name in special):
             raise NoRule("EXISTS of this form")
         from_, joins = tree.args.get("from_"), tree.args.get("joins") or []

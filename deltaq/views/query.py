@@ -35,6 +35,15 @@ _IN_ANY_ORDER = frozenset(
 )
 """Aggregates whose result depends on the order of the rows, which a table does not have."""
 
+_OF_TIES = frozenset(
+    {
+        *("arg_max", "arg_max_null", "arg_max_nulls_last", "max_by"),
+        *("arg_min", "arg_min_null", "arg_min_nulls_last", "min_by"),
+        *("approx_top_k", "mode"),
+    }
+)
+"""Aggregates that choose one of several values that are equal in their order."""
+
 _IN_GIVEN_ORDER = frozenset({"array_agg", "group_concat", "list", "listagg", "string_agg"})
 """Aggregates whose result depends on the order that their ORDER BY gives."""
 
@@ -88,7 +97,9 @@ def _group_key(select: Node, functions: Functions, *, is_by_all: bool) -> tuple[
         return _whole(name for name, column in pairs if not _has_aggregate(column, functions))
     if len(select["group_sets"]) > 1:
         return None
-    return _whole(_column_of(group, columns, names) for group in select["group_expressions"])
+    groups = select["group_expressions"]
+    grouped = {name for name in map(_reference, groups) if name is not None}
+    return _whole(_column_of(group, columns, names, grouped) for group in groups)
 
 
 def _makes_rows(column: Node) -> bool:
@@ -117,16 +128,31 @@ def _reference(node: Node) -> str | None:
     return str(node["column_names"][-1]) if node["class"] == "COLUMN_REF" else None
 
 
-def _column_of(group: Node, columns: Sequence[Node], names: Sequence[str | None]) -> str | None:
-    """The column of the result that has the value of an expression of GROUP BY."""
+def _column_of(
+    group: Node, columns: Sequence[Node], names: Sequence[str | None], grouped: Collection[str]
+) -> str | None:
+    """The column of the result that has the value of an expression of GROUP BY. `grouped` are the
+    columns that GROUP BY names.
+
+    A name may be that of a column of the result, or of one that the query reads, which DuckDB
+    takes first. It is that of the result where its expression reads anything that is not grouped.
+    """
     if group["class"] == "CONSTANT":
         place = group["value"].get("value")
         return names[place - 1] if isinstance(place, int) and 0 < place <= len(names) else None
-    wanted = _bare(group)
+    wanted, name_of_group = _bare(group), _reference(group)
     for column, name in zip(columns, names, strict=True):
-        if _bare(column) == wanted or (column["alias"] and column["alias"] == _reference(group)):
+        if _bare(column) == wanted:
             return name
+    for column, name in zip(columns, names, strict=True):
+        if column["alias"] and column["alias"] == name_of_group:
+            return name if _references(column) - set(grouped) else None
     return None
+
+
+def _references(node: Node) -> set[str]:
+    """The names of the columns that an expression reads."""
+    return {name for found in _nodes(node) if "class" in found and (name := _reference(found))}
 
 
 def _bare(node: object) -> object:
@@ -194,6 +220,8 @@ def why_not(
             yield _unstable(node["column_names"][0], node["column_names"][0].lower())
         if node.get("type") == "SELECT_NODE":
             yield from _of_select(node, keys)
+        elif node.get("type") == "SET_OPERATION_NODE":
+            yield from _of_limit(node, _outputs(node), [])
         if node.get("sample"):
             yield "takes a sample of rows"
 
@@ -220,6 +248,11 @@ def _of_function(node: Node, functions: Functions) -> Iterator[str]:
         yield _unstable(f"{name}()", name)
     elif name in _IN_ANY_ORDER:
         yield f"calls {name}(), whose result depends on the order of the rows; use min or max"
+    elif name in _OF_TIES:
+        yield (
+            f"calls {name}(), which chooses one of several rows where they are equal; for the x of "
+            "the greatest t write max({'t': t, 'x': x}).x"
+        )
     elif name in _IN_GIVEN_ORDER and arguments:
         of_itself = _bare(arguments[0]) in [_bare(order) for order in orders]
         if not of_itself and not set(map(_reference, orders)) >= _PLACE:
@@ -232,14 +265,8 @@ def _of_function(node: Node, functions: Functions) -> Iterator[str]:
 def _of_select(select: Node, keys: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
     outputs = [_name(column) for column in select["select_list"]]
     unique = [_PLACE, *_keys_of(select, keys)]
-    modifiers = {modifier["type"]: modifier for modifier in select["modifiers"]}
-    limit = modifiers.get("LIMIT_MODIFIER") or modifiers.get("LIMIT_PERCENT_MODIFIER")
-    if limit is not None:
-        orders = _orders(modifiers.get("ORDER_MODIFIER"))
-        names = {_ordered_by(order, outputs) for order in orders}
-        is_all = any(order["class"] == "STAR" for order in orders)
-        if not (is_all or _is_total(names, [*unique, _columns(outputs)])):
-            yield f"has a LIMIT whose rows depend on their order; {_REMEDY}, or ORDER BY ALL"
+    modifiers = _modifiers(select)
+    yield from _of_limit(select, outputs, unique)
     for modifier in select["modifiers"]:
         if modifier["type"] == "DISTINCT_MODIFIER" and modifier.get("distinct_on_targets"):
             names = {_reference(o) for o in _orders(modifiers.get("ORDER_MODIFIER"))}
@@ -254,9 +281,33 @@ def _of_select(select: Node, keys: Mapping[str, tuple[str, ...]]) -> Iterator[st
                 yield f"calls {name}() over an order in which rows may be equal; {_REMEDY}"
 
 
+def _modifiers(query: Node) -> dict[str, Node]:
+    return {modifier["type"]: modifier for modifier in query["modifiers"]}
+
+
+def _outputs(query: Node) -> list[str | None]:
+    """The names of the columns of a query; those of its first one for a set operation."""
+    while query["type"] == "SET_OPERATION_NODE":
+        query = query["left"]
+    return [_name(column) for column in query.get("select_list", ())] or [None]
+
+
+def _of_limit(
+    query: Node, outputs: Sequence[str | None], unique: Sequence[Collection[str | None]]
+) -> Iterator[str]:
+    modifiers = _modifiers(query)
+    if "LIMIT_MODIFIER" in modifiers or "LIMIT_PERCENT_MODIFIER" in modifiers:
+        orders = _orders(modifiers.get("ORDER_MODIFIER"))
+        names = {_ordered_by(order, outputs) for order in orders}
+        is_all = any(order["class"] == "STAR" for order in orders)
+        if not (is_all or _is_total(names, [*unique, _columns(outputs)])):
+            yield f"has a LIMIT whose rows depend on their order; {_REMEDY}, or ORDER BY ALL"
+
+
 def _minds_ties(window: Node) -> bool:
     """Whether a window function may treat rows differently that are equal in its order."""
-    is_aggregate = window["type"] == "WINDOW_AGGREGATE"
+    is_of_order = window["function_name"] in _IN_ANY_ORDER | _IN_GIVEN_ORDER | _OF_TIES
+    is_aggregate = window["type"] == "WINDOW_AGGREGATE" and not is_of_order
     frame = f"{window['start']} {window['end']}"
     return not is_aggregate or "ROWS" in frame or "GROUPS" in frame
 

@@ -25,6 +25,7 @@ from deltaq.views.holding import GroupHolds, is_kept
 from deltaq.views.inputs import ChosenCut, InputForm, Inputs
 from deltaq.views.modes import Mode
 from deltaq.views.program import KEY, ViewProgram, ViewQuery, ticks_topic, view_topic
+from deltaq.views.reading import program_of
 from deltaq.views.tables import ViewRecords, ViewTopics, records_of, written_after
 from deltaq.views.tick_clock import shown_s
 from deltaq.views.ticks import KEPT, InputCut, Tick, ViewOffsets, last_tick
@@ -283,6 +284,8 @@ class GroupRunner:
         """Where each view's topic ends; and the engine knows what each view had."""
         known = {} if last is None else last.views
         found = {}
+        if last is not None and not self._is_compared:
+            self._check_keys(last)
         for view in self._program.views:
             topic, before = view_topic(self._program.group, view.name), known.get(view.name)
             if self._is_compared:
@@ -297,6 +300,23 @@ class GroupRunner:
                 )
                 views.restore(view.name, rows)
         return found
+
+    def _check_keys(self, last: Tick) -> None:
+        """Raise InvalidConfig for a view whose row key has changed since the last tick: its records
+        have the keys of the old one.
+        """
+        if last.program == self._program.digest:
+            return
+        said = program_of(self._store, self._clock, self._program.group, last, ())
+        before = {view.name: view.key for view in said.views}
+        for view in self._program.views:
+            old = before.get(view.name)
+            if view.name in last.views and old != view.key and None not in (old, view.key):
+                reason = (
+                    f"view {view.name!r} has the row key {view.key}, and had {old} at the last "
+                    "tick: give the view another name, or delete the group and run it anew"
+                )
+                raise InvalidConfig(reason, key=view.name)
 
     def _check_last(self) -> None:
         """Raise Fenced if another runner has published a tick."""

@@ -639,6 +639,13 @@ def test_these_forms_of_sql_have_rules(sql: str):
             "select k from events e where exists (select max(id) from people p where p.id = e.k)",
             "EXISTS of this form",
         ),
+        (
+            (
+                "select k from events e where exists (select 1 from people p where p.id = e.k "
+                "order by _partition, _offset limit 1)"
+            ),
+            "EXISTS of this form",
+        ),
     ],
 )
 def test_what_has_no_rules_is_evaluated_in_full_with_a_reason(sql: str, reason: str):

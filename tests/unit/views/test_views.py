@@ -477,6 +477,34 @@ def test_an_unknown_mode_is_refused():
         Views("g", ROOT).view("v", "select 1 as a", mode="fast")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("mode", ["incremental", "full"])
+def test_equal_floats_in_a_row_key_are_one_row(mode: Any):
+    Topic("measured", pa.schema([("f", pa.float64())]), bootstrap_servers=ROOT).create()
+    views = Views("floats", ROOT)
+    views.view("counts", "select f, count(*) as n from measured group by f", mode=mode)
+    with Producer(bootstrap_servers=ROOT) as producer:
+        for count, value in enumerate((0.0, -0.0, 0.0), 1):
+            producer.produce("measured", {"f": value})
+            producer.flush()
+            views.run(until="now")
+            assert rows(views, "counts") == [(0.0, count)]
+
+
+def test_a_view_with_another_row_key_is_refused():
+    transfers()
+    transfer((1, 2, 5))
+    for keys in ("source, target", "target, source"):
+        views = Views("g", ROOT)
+        views.view(
+            "sums", f"select source, target, sum(amount) as s from transfers group by {keys}"
+        )
+        if keys == "source, target":
+            views.run(until="now")
+        else:
+            with pytest.raises(InvalidConfig, match="had \\('source', 'target'\\) at the last"):
+                views.run(until="now")
+
+
 # --- other ways in ---
 
 

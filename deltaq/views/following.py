@@ -40,11 +40,11 @@ def followed(
     records = begin.present(name)
     rows = _Rows(records.schema)
     yield ViewChange(begin.tick, rows.taken(records))
-    number = begin.tick
+    number, topic_id = begin.tick, begin.published.views[name].topic_id
     while True:
         for tick in ticks_from(store, group, clock, number + 1):
             written = tick.views.get(name)
-            if tick.number != number + 1 or written is None:
+            if tick.number != number + 1 or written is None or written.topic_id != topic_id:
                 raise _lost(group, name, number)
             if written.start < written.end:
                 publish(store, clock, group, tick)
@@ -85,6 +85,6 @@ class _Rows:
 def _lost(group: str, name: str, number: int) -> KafkaException:
     reason = (
         f"the changes of view {name!r} of {group!r} after tick {number} are not kept any more, or "
-        "it has left the group: follow it anew"
+        "it has left the group, or this was deleted and run anew: follow it anew"
     )
     return KafkaException(KafkaError(KafkaError.OFFSET_OUT_OF_RANGE, reason))

@@ -141,9 +141,10 @@ def compiled(
         functions = _functions(connection)
         _check_functions(connection, calls)
         found = {query.name: _parsed_view(connection, query) for query in queries}
-        own = {name.lower(): name for name in (*found, CLOCK)}
+        # DuckDB takes names in any case.
+        known = {name.lower(): name for name in (*found, CLOCK)}
         tables = {
-            name: {own.get(table.lower(), table) for table in _tables(query)}
+            name: {known.setdefault(table.lower(), table) for table in sorted(_tables(query))}
             for name, query in found.items()
         }
         reads = {

@@ -217,6 +217,31 @@ def test_a_follower_gets_whole_ticks():
         views.run(until="now")
 
 
+def test_a_follower_of_a_group_that_was_deleted_is_told():
+    transfers()
+    views = bank()
+    transfer((1, 2, 5))
+    views.run(until="now")
+    changes = views.follow("credits")
+    assert next(changes).tick == 1
+    views.delete()
+    for amount in (1, 2):
+        transfer((1, 2, amount))
+        views.run(until="now")
+    with pytest.raises(KafkaException, match="was deleted and run anew"):
+        next(changes)
+
+
+def test_a_topic_is_one_table_whatever_the_case_of_its_name():
+    transfers()
+    views = Views("cases", ROOT)
+    views.view("lower", "select target, sum(amount) as s from transfers group by 1")
+    views.view("upper", "select a.source from TRANSFERS a join transfers b using (source)")
+    transfer((1, 2, 5))
+    views.run(until="now")
+    assert (rows(views, "lower"), rows(views, "upper")) == ([(2, 5)], [(1,)])
+
+
 def test_a_new_runner_fences_the_one_before():
     transfers()
     views = bank()

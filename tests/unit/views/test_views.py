@@ -217,7 +217,7 @@ def test_a_follower_gets_whole_ticks():
         views.run(until="now")
 
 
-def test_a_follower_of_a_group_that_was_deleted_is_told():
+def test_a_follower_of_a_group_that_was_deleted_gets_an_error():
     transfers()
     views = bank()
     transfer((1, 2, 5))

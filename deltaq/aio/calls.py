@@ -88,7 +88,7 @@ class ConsumerCalls:
     it.
     """
 
-    def __init__(self, executor: Executor, client: str = "AIOConsumer") -> None:
+    def __init__(self, executor: Executor, client: str) -> None:
         self._executor = executor
         self._client = client
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
 from functools import partial
-from typing import Any, ClassVar, Generic, ParamSpec, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import pyarrow as pa
 
@@ -22,7 +22,6 @@ from deltaq.metadata import ClusterMetadata
 from deltaq.store import Store
 from deltaq.topic import Topic
 
-P = ParamSpec("P")
 R = TypeVar("R")
 
 _SLICE_S = 0.2

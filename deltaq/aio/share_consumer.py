@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import Executor
 from functools import partial
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic
 
 from deltaq.aio.serial_client import SerialClient
 from deltaq.clock import SYSTEM_CLOCK, Clock, checked_timeout
@@ -15,9 +15,6 @@ from deltaq.share_consumer import Messages, ShareConsumer
 from deltaq.share_consumer.consumer import CommitCallback, Results
 from deltaq.store import Store
 from deltaq.topic import Topic
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 _SLICE_S = 0.2
 """Longest blocking step in seconds: a call that follows a cancelled one waits for its last step."""

@@ -59,7 +59,7 @@ class GroupHolds:
         if last is not None:
             self._held, self._put_at = last.number, self._clock.monotonic()
             self._views.update(last.views)
-        for topic in [*inputs, *(view_topic(self._group, name) for name in self._views)]:
+        for topic in [*inputs, *(view_topic(self._group, name) for name in sorted(self._views))]:
             release(self._store, topic, self._group, but=self._name)
 
     def add(self, views: Mapping[str, ViewOffsets]) -> None:

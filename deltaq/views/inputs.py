@@ -107,8 +107,8 @@ class Inputs:
         found, forms = {}, {}
         for name in names:
             topic = self._topic(name).describe()
-            # Retention may have passed the cut since.
-            starts = (min(start, ends[name][p]) for p, start in topic.start_offsets.items())
+            # Since the cut, retention may have passed it, and a partition been added.
+            starts = (min(topic.start_offsets.get(p, end), end) for p, end in ends[name].items())
             now = InputCut(topic.topic_id, tuple(starts), tuple(ends[name].values()))
             before = None if last is None else last.inputs.get(name)
             found[name] = now if before is None else _after(name, before, now, moves_with_retention)

@@ -84,7 +84,7 @@ def test_a_seed_gives_the_same_run_again(seed):
 def test_a_seed_gives_the_same_run_in_another_process():
     """Wherever strings and addresses have other hashes."""
     seeds: list[tuple[int, str | None]] = [(0, None), (seed_with_all_maintenance(), None)]
-    seeds += [(21, "transactions"), (10, "share groups")]
+    seeds += [(21, "transactions"), (10, "share groups"), (68, "views")]
     program = (
         "import tests.simulation.run as p, tests.simulation.scenario as s; "
         f"print([p.simulate(n, s.scenario_of(n, kind)).trace for n, kind in {seeds}])"

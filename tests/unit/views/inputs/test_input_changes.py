@@ -16,7 +16,7 @@ from deltaq.admin import NewPartitions
 from deltaq.errors import KafkaException
 from deltaq.schema_registry import Schema, SchemaRegistryClient
 from deltaq.store import forget_memory_store
-from deltaq.views import Views
+from deltaq.views import Views, inputs
 from deltaq.views.modes import MODES, Mode
 from tests.doubles.views import runner
 from tests.unit.views.inputs.test_inputs import ROOT, rows
@@ -166,6 +166,32 @@ def test_partitions_of_a_declared_input_may_be_added(mode: Mode):
         assert running.last.inputs["events"].ends == (1, 0, 1)
     assert rows(views, "v") == [(3, 2)]
     assert views.check() == []
+
+
+def test_a_partition_may_be_added_while_a_cut_is_chosen(monkeypatch: pytest.MonkeyPatch):
+    Topic("events", EVENTS, bootstrap_servers=ROOT).create()
+
+    def cut_before(*args: Any, **options: Any) -> dict[str, dict[int, int]]:
+        monkeypatch.undo()
+        found = inputs.cut(*args, **options)
+        with AdminClient(bootstrap_servers=ROOT) as admin:
+            (grown,) = admin.create_partitions([NewPartitions("events", 2)]).values()
+            grown.result()
+        return found
+
+    views = Views("g", ROOT)
+    views.view("v", "select k, n from events")
+    with runner(views) as running:
+        write({"k": 1, "n": 1})
+        monkeypatch.setattr(inputs, "cut", cut_before)
+        first = running.tick()
+        write({"k": 2, "n": 2}, partition=1)
+        second = running.tick()
+    assert first is not None
+    assert first.inputs["events"].ends == (1,)
+    assert second is not None
+    assert second.inputs["events"].ends == (1, 1)
+    assert rows(views, "v") == [(1, 1), (2, 2)]
 
 
 @pytest.mark.parametrize("is_declared", [False, True])

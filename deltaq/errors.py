@@ -530,12 +530,20 @@ class OffsetOutOfRange(KafkaException):
     """
 
     def __init__(
-        self, *, topic: str, partition: int, requested: int, earliest: int, latest: int
+        self,
+        *,
+        topic: str,
+        partition: int,
+        requested: int,
+        earliest: int,
+        latest: int,
+        remedy: str = "",
     ) -> None:
         reason = (
             f"offset {requested} of topic {topic!r} partition {partition} is out of range: "
             f"the topic holds {earliest} up to, not including, {latest}"
         )
+        reason = f"{reason}; {remedy}" if remedy else reason
         super().__init__(KafkaError(KafkaError.OFFSET_OUT_OF_RANGE, reason))
         self.topic = topic
         self.partition = partition

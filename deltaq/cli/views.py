@@ -206,17 +206,17 @@ def _reason(found: str | None) -> str:
 
 
 @_VERBS.add("check")
-def check_views(session: CliSession, group: Group) -> None:
-    """Prove a group of views: evaluate its SQL from nothing over the offsets of the last tick, and
+def check_views(session: CliSession, group: Group, at: At = None) -> None:
+    """Prove a group of views: evaluate its SQL from nothing over the offsets of a tick, and
     compare.
 
     The status is 1 if a view differs.
     """
-    from deltaq.views import Views  # noqa: PLC0415 - as above
+    from deltaq.views.checking import mismatches_at  # noqa: PLC0415 - as above
+    from deltaq.views.reading import opened  # noqa: PLC0415 - as above
 
-    views = Views(group, store=session.store, clock=session.clock)
-    found = views.check()
-    tick = views.last_tick()
+    cut = opened(session.store, session.clock, group, at)
+    found = mismatches_at(cut)
     rows = [
         {"view": of.view, "missing": of.missing.num_rows, "wrong": of.wrong.num_rows}
         for of in found
@@ -227,11 +227,8 @@ def check_views(session: CliSession, group: Group) -> None:
         )
     if found:
         differ = f"{counted(len(found), 'view')} of {group} differ"
-        fail(f"{differ} from their SQL at tick {found[0].tick}")
-    if tick is not None:
-        session.out.done(
-            f"{counted(len(tick.views), 'view')} equal their SQL at tick {tick.number}"
-        )
+        fail(f"{differ} from their SQL at tick {cut.tick}")
+    session.out.done(f"{counted(len(cut.views), 'view')} equal their SQL at tick {cut.tick}")
 
 
 @_VERBS.add("graph")

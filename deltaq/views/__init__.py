@@ -4,8 +4,8 @@ the SQL over the offsets that it names, and all views of a group have the same o
 Modules:
 
 * `group`: a group of views as users see it
-* `query`, `program`: what tells the rows of a view apart, and why its SQL has no single right
-  result, as pure functions; the views of a group in their order
+* `query`, `one_result`, `program`: what tells the rows of a view apart, and why its SQL has no
+  single right result, as pure functions; the views of a group in their order
 * `engine`, `inputs`: the views in DuckDB, in full or by rules; the topics and tables that they
   read, at a cut
 * `declared`, `column_text`, `decoding`, `registry_inputs`: columns that are declared for topics of

@@ -1,5 +1,5 @@
-"""The proof of a group of views: its SQL over the cut of the last tick, evaluated from nothing,
-next to what is published.
+"""The proof of a group of views: its SQL over the cut of a tick, evaluated from nothing, next to
+what is published.
 """
 
 from __future__ import annotations
@@ -35,12 +35,16 @@ class ViewMismatch:
 
 
 def mismatches(
-    store: Store, clock: Clock, group: str, functions: Iterable[ViewFunction]
+    store: Store,
+    clock: Clock,
+    group: str,
+    functions: Iterable[ViewFunction],
+    number: int | None = None,
 ) -> list[ViewMismatch]:
-    """The views that differ from their SQL; the SQL is that of the last tick. `functions` are those
-    that this process has.
+    """The views that differ from their SQL at the tick of this number; None for the last one.
+    `functions` are those that this process has.
     """
-    return mismatches_at(opened(store, clock, group, None, functions))
+    return mismatches_at(opened(store, clock, group, number, functions))
 
 
 def mismatches_at(found: ViewCut) -> list[ViewMismatch]:

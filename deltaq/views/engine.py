@@ -23,6 +23,7 @@ from deltaq.tools.duckdb_tables import (
     described,
     fetched,
     naming,
+    parsed,
     quoted,
     registered,
     sources,
@@ -54,6 +55,8 @@ DELETED = "_deleted"
 """A column of records that are added, and of no input: which of them are tombstones. Without it,
 those are whose own columns are all null.
 """
+
+_FLOATS = ("DOUBLE", "FLOAT")
 
 _STORED = {
     "HUGEINT": "DECIMAL(38,0)",
@@ -295,6 +298,18 @@ class ViewEngine:
             if name.lower() not in names:
                 reason = f"the key of view {view.name!r} names {name!r}, which is no column of it"
                 raise InvalidConfig(reason, key=view.name)
+            kind = self._column_type(self._types, view.name, name)
+            if _has_several_texts(kind):
+                reason = (
+                    f"the row key of view {view.name!r} has the column {name!r} of type {kind}, "
+                    "of which equal values may be written in several ways or different ones in "
+                    "one: have a number or text in its place, such as epoch_us() of a time"
+                )
+                raise InvalidConfig(reason, key=view.name)
+        readable = {column.lower() for read in view.reads for column in self._types[read]}
+        if view.names_rowid and "rowid" not in readable:
+            reason = f"view {view.name!r} reads rowid, which rows have by chance: remove it"
+            raise InvalidConfig(reason, key=view.name)
 
     def columns(self, view: str) -> pa.Schema:
         """The columns of a view in its topic, without `tick` and `weight`. After `evaluate`."""
@@ -340,8 +355,13 @@ class ViewEngine:
 
     def _key_part(self, view: str, column: str) -> str:
         """A column of a row key, in one form for equal values: -0.0 equals 0.0."""
-        (kind,) = (of for name, of in self._stored[view].items() if name.lower() == column.lower())
-        return f"{quoted(column)} + 0" if kind in ("DOUBLE", "FLOAT") else quoted(column)
+        kind = self._column_type(self._stored, view, column)
+        return f"{quoted(column)} + 0" if kind in _FLOATS else quoted(column)
+
+    @staticmethod
+    def _column_type(types: Mapping[str, Mapping[str, str]], view: str, column: str) -> str:
+        (kind,) = (of for name, of in types[view].items() if name.lower() == column.lower())
+        return kind
 
     def _changed(self, view: View) -> str:
         """The changes of a view in the types of its topic, one row for each distinct one."""
@@ -510,12 +530,21 @@ class ViewEngine:
         create(self._connection, now(name), rows.schema, rows.to_batches())
 
     def query(self, sql: str) -> pa.Table:
-        """The result of a query over the inputs and views."""
+        """The result of a query over the inputs and views. Raises InvalidConfig for a statement
+        that is none.
+        """
+        parsed(self._connection, sql)
         with named_failure(self._failures, "", "sql"), naming("query", "sql"):
             return self._table(sql)
 
     def _table(self, sql: str) -> pa.Table:
         return fetched(self._connection, sql)
+
+
+def _has_several_texts(kind: str) -> bool:
+    """Whether a key made of values of a type does not tell them apart as DuckDB does."""
+    is_nested_float = kind not in _FLOATS and any(of in kind for of in _FLOATS)
+    return is_nested_float or "INTERVAL" in kind or "TIMESTAMP_NS" in kind
 
 
 def is_there(columns: pa.Schema) -> str:

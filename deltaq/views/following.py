@@ -61,25 +61,26 @@ class _Rows:
     """What a follower knows of a view: the row of each key, if it has a row key."""
 
     def __init__(self, columns: pa.Schema) -> None:
-        self._own = own_columns(columns)
         self._is_keyed = WEIGHT not in columns.names
-        fields = [columns.field(name) for name in self._own]
-        self._schema = pa.schema([*fields, pa.field(WEIGHT, pa.int64())])
         self._of: dict[bytes, dict[str, object]] = {}
 
     def taken(self, records: pa.Table) -> pa.Table:
         """The change that these records of the view's topic are."""
+        # The view may have gained columns since the last change.
+        own = own_columns(records.schema)
+        fields = [records.schema.field(name) for name in own]
+        schema = pa.schema([*fields, pa.field(WEIGHT, pa.int64())])
         if not self._is_keyed:
-            return records.select(self._schema.names).cast(self._schema)
+            return records.select(schema.names).cast(schema)
         changes = []
-        for record in records.select([*self._own, KEY, TICK]).to_pylist():
+        for record in records.select([*own, KEY, TICK]).to_pylist():
             key, tick = record.pop(KEY), record.pop(TICK)
             if (before := self._of.pop(key, None)) is not None:
                 changes.append({**before, WEIGHT: -1})
             if tick is not None:
                 self._of[key] = record
                 changes.append({**record, WEIGHT: 1})
-        return pa.Table.from_pylist(changes, self._schema)
+        return pa.Table.from_pylist(changes, schema)
 
 
 def _lost(group: str, name: str, number: int) -> KafkaException:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -85,11 +86,12 @@ class Views:
         store: Store | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> Views:
-        """The views of a folder: each file `name.sql` is the view `name`. First lines `-- key: a,
-        b` and `-- mode: full` are `key` and `mode` of `view`. Each file `name.input` has the
-        columns of `input`, after first lines such as `-- format: avro` and `-- on_error: skip`, or
-        one line such as `-- delta: /lake/customers`. The group has the name of the folder. Raises
-        InvalidConfig for a folder without views, and as `view` and `input`.
+        """The views of a folder: each file `name.sql` is the view `name`. Comments at its top such
+        as `-- key: a, b` and `-- mode: full` are `key` and `mode` of `view`. Each file `name.input`
+        has the columns of `input`, after comments such as `-- format: avro` and
+        `-- on_error: skip`, or one line such as `-- delta: /lake/customers`. The group has the name
+        of the folder. Raises InvalidConfig for a folder without views, for a comment that is almost
+        an option, and as `view` and `input`.
         """
         path = Path(folder)
         files = sorted(path.glob("*.sql"))
@@ -349,22 +351,31 @@ class Views:
         """
         return explained(self.program, self._modes, self._store, self._clock)
 
-    def check(self) -> list[ViewMismatch]:
-        """Compare the published views with their SQL over the cut of the last tick, evaluated from
-        nothing: the views that differ, none if all are equal. The SQL is that of the tick. Sums of
-        floats may differ in their last digits. Raises as `read`.
+    def check(self, at: int | None = None) -> list[ViewMismatch]:
+        """Compare the published views with their SQL over the cut of a tick, evaluated from
+        nothing: the views that differ, none if all are equal. `at` is the number of the tick; None
+        for the last one. The SQL is that of the tick. Sums of floats may differ in their last
+        digits. Raises as `read`.
         """
-        return mismatches(self._store, self._clock, self.group, self._functions.values())
+        return mismatches(self._store, self._clock, self.group, self._functions.values(), at)
 
 
 def _options_in(text: str, known: Sequence[str]) -> tuple[dict[str, Any], str]:
-    """The options that the first lines of a file name, such as `-- key: account`, and the rest."""
+    """The options that comments at the top of a file name, such as `-- key: account`, and what
+    follows them. Raises InvalidConfig for a comment that is almost an option.
+    """
     found: dict[str, Any] = {}
     lines = text.strip().splitlines()
     for at, line in enumerate(lines):
-        name, is_option, value = line.removeprefix("--").partition(":")
-        if not line.startswith("--") or not is_option or name.strip() not in known:
+        if not line.startswith("--"):
             return found, "\n".join(lines[at:])
-        values = [part.strip() for part in value.split(",") if part.strip()]
-        found[name.strip()] = values if name.strip() == "key" else value.strip()
+        name, is_option, value = line.removeprefix("--").strip().partition(":")
+        if is_option and name.strip() in known:
+            values = [part.strip() for part in value.split(",") if part.strip()]
+            found[name.strip()] = values if name.strip() == "key" else value.strip()
+        elif is_option and (near := get_close_matches(name.strip().lower(), known)):
+            reason = (
+                f"the comment {line!r} is no option: write '-- {near[0]}:{value}', or other words"
+            )
+            raise InvalidConfig(reason, key=near[0])
     return found, ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -33,11 +33,12 @@ CUT_TIMEOUT_S = 60.0
 @dataclass(frozen=True, slots=True)
 class InputForm:
     """What decides how an input is loaded: its columns, and whether the newest record of each key
-    counts, as in a compacted topic.
+    counts, as in a compacted topic. `is_compacted`: it is one now.
     """
 
     schema: TopicSchema | pa.Schema | None
-    is_keyed: bool
+    is_keyed: bool = False
+    is_compacted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,15 +110,20 @@ class Inputs:
             topic = self._topic(name).describe()
             # Since the cut, retention may have passed it, and a partition been added.
             starts = (min(topic.start_offsets.get(p, end), end) for p, end in ends[name].items())
-            now = InputCut(topic.topic_id, tuple(starts), tuple(ends[name].values()))
+            # After the cut: the schemas of its records are in the registry by now.
+            forms[name] = form = self._form(topic)
+            now = InputCut(
+                topic.topic_id,
+                tuple(starts),
+                tuple(ends[name].values()),
+                is_keyed=form.is_keyed,
+            )
             before = None if last is None else last.inputs.get(name)
             found[name] = now if before is None else _after(name, before, now, moves_with_retention)
-            # After the cut: the schemas of its records are in the registry by now.
-            forms[name] = self._form(topic)
         for source in self.tables.values():
             newest = source.newest()
             found[source.name] = _table_after(source, newest, last)
-            forms[source.name] = InputForm(newest.columns, is_keyed=False)
+            forms[source.name] = InputForm(newest.columns)
         return ChosenCut(time_ms, found, forms)
 
     def ids(self) -> dict[str, str]:
@@ -125,14 +131,18 @@ class Inputs:
         return {name: self._topic(name).describe().topic_id for name in self.topics.values()}
 
     def forms(self, at: Mapping[str, InputCut] | None = None) -> dict[str, InputForm]:
-        """The present forms of the topics, and those of the tables at a cut; present ones without
-        it. Raises InvalidConfig for a declaration that does not fit its topic, UnknownTopic,
-        Corrupt, Unavailable, and TableVersionLost for a version of a table.
+        """The forms of the topics and tables at a cut, with the present columns of topics; present
+        ones without it. Raises InvalidConfig for a declaration that does not fit its topic,
+        UnknownTopic, Corrupt, Unavailable, and TableVersionLost for a version of a table.
         """
         found = {name: self._form(self._topic(name).describe()) for name in self.topics.values()}
+        for name, form in found.items():
+            is_keyed = None if at is None else at[name].is_keyed
+            if is_keyed is not None:
+                found[name] = replace(form, is_keyed=is_keyed)
         for source in self.tables.values():
             version = source.newest() if at is None else source.at(_version(at[source.name]))
-            found[source.name] = InputForm(version.columns, is_keyed=False)
+            found[source.name] = InputForm(version.columns)
         return found
 
     def _form(self, topic: TopicDescription) -> InputForm:
@@ -142,7 +152,8 @@ class Inputs:
                 reason = f"input {topic.name!r} is a typed topic, which has columns of its own"
                 raise InvalidConfig(f"{reason}: remove its declaration", key=topic.name)
             schema = declared.schema or self.registry.schema(declared)
-        return InputForm(schema, "compact" in topic.settings.cleanup_policy)
+        is_compacted = "compact" in topic.settings.cleanup_policy
+        return InputForm(schema, is_keyed=is_compacted, is_compacted=is_compacted)
 
     def create(self, engine: InputTables, forms: Mapping[str, InputForm]) -> None:
         """Create the inputs without rows. Raises Corrupt, Unavailable."""
@@ -267,8 +278,10 @@ def _after(name: str, before: InputCut, now: InputCut, moves: bool) -> InputCut:
                 requested=start,
                 earliest=is_there,
                 latest=now.ends[partition],
+                remedy="run the views with retract_on_retention=True, and rows of records that "
+                "were removed go; or delete the group and run it anew",
             )
-    return InputCut(now.topic_id, starts, now.ends)
+    return replace(now, starts=starts)
 
 
 def _between(before: InputCut | None, after: InputCut) -> dict[int, tuple[int, int]]:

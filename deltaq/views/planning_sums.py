@@ -18,6 +18,9 @@ _INTEGERS = (
 )
 """Types whose sums are exact in a HUGEINT."""
 
+_SCALE_MAX = 18
+"""Digits after the point up to which a fraction and its units have room in a decimal together."""
+
 _OF_VALUES = (exp.Min, exp.Max)
 """Aggregates for which it does not matter how often a value is there."""
 
@@ -74,6 +77,8 @@ def exact_sums(calls: Mapping[str, exp.Expr], type_of: Callable[[str], str]) -> 
             return None
         found.columns[total] = f"coalesce(cast({value} as {exact}), 0)"
         result = _average(total, count, exact) if isinstance(bare, exp.Avg) else total
+        if result is None:
+            return None
         found.results[text] = f"case when {count} > 0 then {result} end"
     return found
 
@@ -102,8 +107,16 @@ def are_exact(kinds: Collection[str]) -> bool:
     )
 
 
-def _average(total: str, count: str, exact: str) -> str:
-    """The average as DuckDB has it: decimals are divided as integers."""
+def _average(total: str, count: str, exact: str) -> str | None:
+    """The average as DuckDB has it: decimals are divided as integers. None if their units have no
+    room in a decimal.
+    """
     scale = int(exact[exact.index(",") + 1 : -1]) if exact.startswith("DECIMAL") else 0
-    unit = 10**scale
-    return f"cast(cast({total} * {unit} as hugeint) as double) / ({count} * {unit})"
+    if not scale:
+        return f"cast(cast({total} as hugeint) as double) / {count}"
+    if scale > _SCALE_MAX:
+        return None
+    unit, whole = 10**scale, f"cast({total} as hugeint)"
+    # In two parts: the whole sum in its units may have no room in a decimal.
+    rest = f"cast(({total} - cast({whole} as {exact})) * {unit} as hugeint)"
+    return f"cast({whole} * {unit} + {rest} as double) / ({count} * {unit})"

@@ -16,7 +16,8 @@ from deltaq.serde.json_text import compact_json
 from deltaq.tools.duckdb_tables import Connection, connected, parsed, tables_read
 from deltaq.views.declared import DeclaredInput
 from deltaq.views.functions import ViewFunction
-from deltaq.views.query import Functions, calls_now, row_key, why_not
+from deltaq.views.one_result import why_not
+from deltaq.views.query import Functions, calls_now, reads_column, row_key
 from deltaq.views.tick_clock import CLOCK
 
 EXTRA = "views"
@@ -52,6 +53,7 @@ class View:
     """A view. `key` are the columns that tell its rows apart, none for a view with one row; None if
     it has no such columns. `is_key_of_sql`: the SQL implies that no two rows have the same key.
     `reads` are the views and topics that it reads, and the clock; `names_clock`: in FROM.
+    `names_rowid`: it reads a column of this name.
     """
 
     name: str
@@ -60,6 +62,7 @@ class View:
     is_key_of_sql: bool
     reads: tuple[str, ...]
     names_clock: bool
+    names_rowid: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +158,7 @@ def compiled(
         keys = {
             query.name: of_sql[query.name] if query.key is None else query.key for query in queries
         }
-        by_lower = {name.lower(): key for name, key in keys.items() if key is not None}
+        by_lower = {name.lower(): key for name, key in keys.items()}
         for name, query in found.items():
             for reason in why_not(query, functions, by_lower):
                 raise InvalidConfig(f"view {name!r} {reason}", key=name)
@@ -171,6 +174,7 @@ def compiled(
             keys[name] == of_sql[name],
             tuple(sorted(reads[name])),
             CLOCK in tables[name],
+            reads_column(found[name], "rowid"),
         )
         for name in order
     )
@@ -223,15 +227,17 @@ def _parsed_view(connection: Connection, query: ViewQuery) -> dict[str, object]:
 
 def _functions(connection: Connection) -> Functions:
     rows = connection.execute(
-        "select function_name, function_type, stability from duckdb_functions()"
+        "select function_name, function_type, stability, macro_definition from duckdb_functions()"
     ).fetchall()
+    unstable = {
+        name
+        for name, _, stability, _ in rows
+        if stability in ("VOLATILE", "CONSISTENT_WITHIN_QUERY")
+    }
+    calls = re.compile(rf"\b({'|'.join(map(re.escape, unstable))}|current_timestamp)\b")
+    unstable.update(name for name, _, _, macro in rows if macro and calls.search(macro))
     return Functions(
-        frozenset(name for name, kind, _ in rows if kind == "aggregate"),
-        frozenset(
-            name
-            for name, _, stability in rows
-            if stability in ("VOLATILE", "CONSISTENT_WITHIN_QUERY")
-        ),
+        frozenset(name for name, kind, _, _ in rows if kind == "aggregate"), frozenset(unstable)
     )
 
 

@@ -123,7 +123,7 @@ class ViewCut:
             for topic, cut in self._tick.inputs.items():
                 if cut.delta:
                     continue  # what is kept of it could be read
-                is_keyed = forms[topic].is_keyed
+                is_keyed = forms[topic].is_keyed or forms[topic].is_compacted
                 if not is_kept(
                     self._store, self._clock, self._group, topic, cut, is_keyed=is_keyed
                 ):

@@ -239,7 +239,7 @@ class GroupRunner:
         if last is None or last.program != self._program.digest:
             return None
         saved = self._evaluator.last(last)
-        if saved is None or not self._has_all_since(saved.at, cut):
+        if saved is None or not self._has_all_since(saved.at, last, cut):
             return None
         at, inputs = saved.at, self._inputs
         views: TickEngine = self._evaluator.open()
@@ -262,11 +262,14 @@ class GroupRunner:
         self._forget()
         return None
 
-    def _has_all_since(self, at: Tick, cut: ChosenCut) -> bool:
-        """Whether the inputs begin where they began at a tick, and have all records since."""
+    def _has_all_since(self, at: Tick, last: Tick, cut: ChosenCut) -> bool:
+        """Whether the inputs begin where they began at a tick, have all records since, and were
+        loaded alike at the last one.
+        """
         group = self._program.group
         return all(
-            of.starts == cut.inputs[topic].starts[: len(of.starts)]
+            of.is_keyed == last.inputs[topic].is_keyed == cut.inputs[topic].is_keyed
+            and of.starts == cut.inputs[topic].starts[: len(of.starts)]
             and (
                 bool(of.delta)
                 or is_kept(

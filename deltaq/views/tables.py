@@ -61,7 +61,16 @@ class ViewTopics:
         )
         handle.create(exist_ok=True)
         handle.evolve()
-        if is_keyed != ("compact" in handle.describe().settings.cleanup_policy):
+        described = handle.describe()
+        if described.schema is not None and before is not None:
+            lost = set(own_columns(described.schema.arrow)) - set(columns.names)
+            for name in sorted(lost):
+                reason = (
+                    f"view {topic!r} has no column {name!r} any more, which its rows have: give "
+                    "the view another name, or delete the group and run it anew"
+                )
+                raise InvalidConfig(reason, key=topic)
+        if is_keyed != ("compact" in described.settings.cleanup_policy):
             reason = f"view {topic!r} has another kind of row key than before: delete the group"
             raise InvalidConfig(reason, key=topic)
         return self.end(topic, before)
@@ -73,6 +82,12 @@ class ViewTopics:
         head = self.lookup.head(topic)
         (end,) = head.next_offsets
         expected = 0 if before is None else before.end
+        if before is None and end:
+            raise InvalidConfig(
+                f"topic {topic!r} has records, and the last tick does not have its view: it was in "
+                "the group before, or others wrote them; delete this topic, and it is made anew",
+                key=topic,
+            )
         if end != expected or (before is not None and before.topic_id != head.topic_id):
             raise InvalidConfig(
                 f"topic {topic!r} has records that the group of views has not written: it ends at "

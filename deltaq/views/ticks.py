@@ -32,13 +32,15 @@ class InputCut:
     """What a tick covers of an input: by partition the records from `starts` to before `ends`.
 
     Of a Delta table, whose address is `delta`, it covers one version, the one before `ends`;
-    `topic_id` is the id of the table.
+    `topic_id` is the id of the table. `is_keyed`: of a topic the newest record of each key counts,
+    as it was compacted then; None where that is not known.
     """
 
     topic_id: str
     starts: tuple[int, ...]
     ends: tuple[int, ...]
     delta: str = ""
+    is_keyed: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +85,7 @@ class Tick:
             "time": self.time_ms,
             "program": self.program,
             "programAt": self.program_at,
-            "inputs": {
-                name: {"id": cut.topic_id, "starts": cut.starts, "ends": cut.ends}
-                | ({"delta": cut.delta} if cut.delta else {})
-                for name, cut in self.inputs.items()
-            },
+            "inputs": {name: _input_body(cut) for name, cut in self.inputs.items()},
             "views": {
                 name: {"id": of.topic_id, "offsets": [of.start, of.end]}
                 for name, of in self.views.items()
@@ -126,12 +124,25 @@ def tick_of(value: bytes, topic: str) -> Tick:
         raise Corrupt(f"a tick cannot be parsed: {error}", path=topic) from error
 
 
+def _input_body(cut: InputCut) -> dict[str, object]:
+    body: dict[str, object] = {"id": cut.topic_id, "starts": cut.starts, "ends": cut.ends}
+    if cut.delta:
+        body["delta"] = cut.delta
+    if cut.is_keyed is not None:
+        body["keyed"] = cut.is_keyed
+    return body
+
+
 def _input(found: Any) -> InputCut:
+    is_keyed = found.get("keyed")
+    if is_keyed not in (None, False, True):
+        raise ValueError(f"keyed is {is_keyed!r}")
     return InputCut(
         str(found["id"]),
         tuple(map(int, found["starts"])),
         tuple(map(int, found["ends"])),
         str(found.get("delta", "")),
+        is_keyed,
     )
 
 

@@ -63,6 +63,8 @@ def test_a_view_reads_the_tables_that_it_does_not_define(sql, reads):
         ("select lower(a) as a, sum(b) as s from t group by a", None),
         ("select a as b, sum(b) as s from t group by b, a", None),
         ("select 1 as a, count(*) as n from t group by a", None),
+        ("select (select max(x) from u) as m from t", None),
+        ("select a, (select max(x) from u) as m, count(*) as n from t group by all", ("a", "m")),
     ],
 )
 def test_the_row_key_is_what_the_sql_tells(sql, key):
@@ -98,6 +100,65 @@ def test_the_row_key_is_what_the_sql_tells(sql, key):
         ("select sum(a) over (order by b rows 2 preceding) as n from t", "calls sum()"),
         ("select * from t tablesample 10%", "takes a sample"),
         ("select * from read_csv('x.csv')", "reads read_csv()"),
+        ("select ago(interval 1 day) as x from t", "calls ago()"),
+        ("select argmax(a, c) as m from t", "calls argmax()"),
+        ("select json_group_array(a) as l from t", "to_json(list(x ORDER BY x))"),
+        ("select t.a from t positional join u", "has a POSITIONAL JOIN"),
+        ("select * from t asof join u on t.a = u.k and t.b >= u.b", "has an ASOF JOIN"),
+        ("select * from t asof join sums on t.a >= sums.s", "has an ASOF JOIN"),
+        ("select * from t asof join sums on k >= sums.s", "has an ASOF JOIN"),
+        ("select * from t asof join sums s on sums.k >= s.s", "has an ASOF JOIN"),
+        *(
+            (f"select row_number() over (order by _partition, _offset) as n from {rows}", "may be")
+            for rows in (
+                "t join u on t.a = u.a",
+                "t join sums on t.a = sums.s",
+                "t join sums on t.a >= sums.k",
+                "t join sums on t.a = sums.k or t.a = 1",
+                "t right join sums on t.a = sums.k",
+                "t natural join sums",
+                "(select a as _partition, b as _offset from t)",
+                "(select *, a as _offset from t)",
+                "(select * exclude (_offset), a as _offset from t)",
+                "(select u.* from t join sums u on t.a = u.k)",
+                "(select * from t union all select * from t)",
+                "(select _partition, _offset, unnest(l) as x from t)",
+                "t as x(_partition, _offset)",
+                "changes",
+                "(values (1, 2), (1, 2)) as x(_partition, _offset)",
+            )
+        ),
+        (
+            (
+                "with t as (select a as _partition, b as _offset from u) "
+                "select list(a order by _partition, _offset) as l from t"
+            ),
+            "calls list()",
+        ),
+        (
+            (
+                "with w as (select a as _partition, b as _offset from t), "
+                "x as (with w as (select * from t) select a from w) "
+                "select lag(_offset) over (order by _partition, _offset) as l from w"
+            ),
+            "calls lag()",
+        ),
+        (
+            "select (select lag(a) over (order by t._partition, t._offset) from u) from t",
+            "calls lag()",
+        ),
+        (
+            "select a % 2 as _offset, _partition, b from t order by _partition, _offset limit 1",
+            "LIMIT",
+        ),
+        ("select a as k, s from sums order by k limit 1", "has a LIMIT"),
+        ("select unnest(l) as x from t order by _partition, _offset limit 1", "has a LIMIT"),
+        (
+            "select a, row_number() over (order by b) as n from t group by a, b",
+            "calls row_number()",
+        ),
+        ("select row_number() over (order by lower(a)) as n from t group by lower(a)", "may be"),
+        ("select row_number() over (order by a, b) as n from t group by rollup (a, b)", "may be"),
         ("delete from t", "Only SELECT statements"),
         ("select 1; select 2", "more than one statement"),
         ("selec 1", "syntax error"),
@@ -106,7 +167,11 @@ def test_the_row_key_is_what_the_sql_tells(sql, key):
 )
 def test_sql_without_one_right_result_is_refused_by_name(sql, reason):
     with pytest.raises(InvalidConfig, match="view 'v'") as caught:
-        program(sql)
+        program(
+            sql,
+            sums="select k, sum(a) as s from t group by k",
+            changes="select a as _partition, b as _offset from t",
+        )
     assert reason in caught.value.error.str()
 
 
@@ -126,6 +191,30 @@ def test_sql_without_one_right_result_is_refused_by_name(sql, reason):
         "select list(a) over (partition by b order by _partition, _offset) as l from t",
         "select a, b from t union all select a, b from u order by b, a limit 1",
         "select a from t union select b from u order by all limit 1",
+        "select * from t asof join sums on t.a = sums.s and t.b >= sums.k",
+        "select * from t asof left join sums on t.b >= sums.k",
+        "select * from t asof join sums using (k)",
+        *(
+            f"select lag(a) over (order by _partition, _OFFSET) as l from {rows}"
+            for rows in (
+                "t join sums on t.a = sums.k",
+                "t left join sums on sums.K = t.a and t.b > 1",
+                "t join (select k, s from sums) r on r.k = t.a",
+                "t join (select k % 9 as k, count(*) as n from sums group by 1) r on r.k = t.a",
+                "t join sums using (k)",
+                "t asof join sums on t.b >= sums.k",
+                "(select * from t where a > 1)",
+                "(select b as a, _partition, t._offset as _offset from t)",
+                "(select t.* from t join sums using (k))",
+            )
+        ),
+        "with w as (select * from t) select list(a order by _partition, _offset) as l from w",
+        "select a, list(b order by t._partition, t._offset) as l from t group by a",
+        "select v from t order by _partition, _offset limit 1",
+        "select a, sum(b) as s from t group by a order by A limit 1",
+        "select max(a) as m from t limit 1",
+        "select a, row_number() over (order by a) as n from t group by a",
+        "select distinct on (a) a, b from t order by a, _partition, _offset",
     ],
 )
 def test_an_order_without_equal_rows_is_taken(sql):

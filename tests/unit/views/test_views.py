@@ -232,6 +232,80 @@ def test_a_follower_of_a_group_that_was_deleted_gets_an_error():
         next(changes)
 
 
+def test_a_follower_gets_the_columns_that_a_view_gains():
+    transfers()
+    transfer((1, 2, 5))
+    views = Views("g", ROOT)
+    views.view("sums", "select target, sum(amount) as s from transfers group by 1")
+    views.view("plain", "select target from transfers")
+    views.run(until="now")
+    followers = [views.follow("sums"), views.follow("plain")]
+    assert [next(follower).rows.num_rows for follower in followers] == [1, 1]
+    views = Views("g", ROOT)
+    views.view("sums", "select target, sum(amount) as s, count(*) as n from transfers group by 1")
+    views.view("plain", "select target, amount from transfers")
+    views.run(until="now")
+    sums, plain = (next(follower).rows.to_pylist() for follower in followers)
+    assert sums == [
+        {"target": 2, "s": 5, "n": None, "weight": -1},
+        {"target": 2, "s": 5, "n": 1, "weight": 1},
+    ]
+    assert sorted(plain, key=lambda row: row["weight"]) == [
+        {"target": 2, "amount": None, "weight": -1},
+        {"target": 2, "amount": 5, "weight": 1},
+    ]
+
+
+@pytest.mark.parametrize("sql", ["select target from transfers", "select distinct target from {}"])
+def test_a_view_that_loses_a_column_is_refused(sql: str):
+    transfers()
+    views = Views("g", ROOT)
+    wide = sql.replace("target", "target, amount", 1)
+    views.view("v", wide.format("transfers"), key="target" if "distinct" in sql else None)
+    transfer((1, 2, 5))
+    views.run(until="now")
+    views = Views("g", ROOT)
+    views.view("v", sql.format("transfers"))
+    with pytest.raises(InvalidConfig, match=r"'g\.v' has no column 'amount' any more"):
+        views.run(until="now")
+    views.delete()
+    views.run(until="now")
+    assert rows(views, "v") == [(2,)]
+
+
+def test_a_view_that_comes_back_to_its_group_needs_a_topic_without_records():
+    transfers()
+    transfer((1, 2, 5))
+
+    def views(*names: str) -> Views:
+        made = Views("g", ROOT)
+        for name in names:
+            made.view(name, "select target, sum(amount) as s from transfers group by 1")
+        return made
+
+    views("v", "w").run(until="now")
+    views("v").run(until="now")
+    both = views("v", "w")
+    with pytest.raises(InvalidConfig, match=r"topic 'g\.w' has records, .* delete this topic"):
+        both.run(until="now")
+    Topic("g.w", bootstrap_servers=ROOT).delete()
+    both.run(until="now")
+    assert rows(both, "w") == [(2, 5)]
+    assert both.check() == []
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["drop table transfers", "copy transfers to '/x.csv'", "select 1; drop table x", ""],
+)
+def test_a_cut_takes_one_query(statement: str):
+    transfers()
+    views = bank()
+    views.run(until="now")
+    with views.read() as cut, pytest.raises(InvalidConfig):
+        cut.sql(statement)
+
+
 def test_a_topic_is_one_table_whatever_the_case_of_its_name():
     transfers()
     views = Views("cases", ROOT)
@@ -378,7 +452,9 @@ def test_records_that_an_input_lacks_stop_the_group_unless_it_retracts_them():
     with AdminClient(bootstrap_servers=ROOT) as admin:
         place = TopicPartition("transfers", 0, 1)
         admin.delete_records([place])[place].result()
-    with pytest.raises(OffsetOutOfRange, match="offset 0 of topic 'transfers'"):
+    with pytest.raises(
+        OffsetOutOfRange, match=r"offset 0 of topic 'transfers'.*; run .*retract_on_retention=True"
+    ):
         views.run(until="now")
     with pytest.raises(OffsetOutOfRange, match="offset 0 of topic 'transfers'"):
         views.check()
@@ -420,6 +496,10 @@ def test_check_finds_what_is_wrong(monkeypatch: pytest.MonkeyPatch):
     (found,) = views.check()
     assert (found.view, found.tick) == ("credits", 1)
     assert (found.missing.num_rows, found.wrong.num_rows) == (1, 0)
+    transfer((1, 2, 1), (2, 1, 1))
+    views.run(until="now")
+    assert views.check() == []
+    assert [(of.view, of.tick) for of in views.check(at=1)] == [("credits", 1)]
 
 
 def test_sums_of_floats_may_differ_in_the_last_digits():
@@ -515,6 +595,57 @@ def test_equal_floats_in_a_row_key_are_one_row(mode: Any):
             assert rows(views, "counts") == [(0.0, count)]
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        "to_days(amount::int)",
+        "make_timestamp_ns(amount)",
+        "[to_days(amount::int)]",
+        "{'x': amount::double}",
+    ],
+)
+def test_a_row_key_without_one_text_for_a_value_is_refused(value: str):
+    transfers()
+    views = Views("g", ROOT)
+    views.view("v", f"select {value} as x, count(*) as n from transfers group by 1")
+    with pytest.raises(InvalidConfig, match="row key of view 'v' has the column 'x' of type"):
+        views.run(until="now")
+
+
+def test_rowid_is_read_where_it_is_a_column():
+    transfers()
+    views = Views("g", ROOT)
+    views.view("v", "select rowid as r from transfers")
+    with pytest.raises(InvalidConfig, match="view 'v' reads rowid"):
+        views.run(until="now")
+    views = Views("g", ROOT)
+    views.view("named", 'select amount as "rowId" from transfers')
+    views.view("v", "select RowID as r from named")
+    transfer((1, 2, 5))
+    views.run(until="now")
+    assert rows(views, "v") == [(5,)]
+
+
+@pytest.mark.parametrize("scale", [2, 18, 19])
+def test_averages_of_wide_decimals_are_those_of_duckdb(scale: int):
+    kind = pa.decimal128(38, scale)
+    Topic("prices", pa.schema([("k", pa.int64()), ("p", kind)]), bootstrap_servers=ROOT).create()
+    views = Views("g", ROOT)
+    sql = "select k, avg(p) as a from prices group by k"
+    views.view("ruled", sql, mode="incremental")
+    views.view("whole", sql, mode="full")
+    numbers = [Decimal(n) for n in ("12345.07", "-0.5", "99999999.99", "-350.25")]
+    with runner(views) as running:
+        for step, number in enumerate(numbers):
+            with Producer(bootstrap_servers=ROOT) as producer:
+                producer.produce("prices", {"k": step % 2, "p": number})
+            tick = running.tick()
+    assert tick is not None
+    assert tick.ruled == ("ruled",)
+    assert rows(views, "ruled") == rows(views, "whole")
+    assert [a for _, a in rows(views, "whole")] == [50006172.53, -175.375]
+
+
 def test_a_view_with_another_row_key_is_refused():
     transfers()
     transfer((1, 2, 5))
@@ -550,6 +681,20 @@ def test_a_folder_of_files_is_a_group(tmp_path: Path):
     views.run(until="now")
     assert rows(views, "sums") == [(2, 5)]
     with pytest.raises(InvalidConfig, match="has no files"):
+        Views.from_folder(tmp_path, ROOT)
+
+
+def test_comments_at_the_top_of_a_file_are_options_or_other_words(tmp_path: Path):
+    transfers()
+    file = tmp_path / "sums.sql"
+    sql = "select target, sum(amount) as s from transfers group by 1"
+    file.write_text(f"-- What each account got.\n-- Note: in cents\n-- mode: full\n{sql}")
+    assert Views.from_folder(tmp_path, ROOT).explain()[0].mode == "full"
+    file.write_text(f"-- Mod: full\n{sql}")
+    with pytest.raises(InvalidConfig, match="no option: write '-- mode: full'"):
+        Views.from_folder(tmp_path, ROOT)
+    file.write_text("-- keys: target")
+    with pytest.raises(InvalidConfig, match="write '-- key: target'"):
         Views.from_folder(tmp_path, ROOT)
 
 

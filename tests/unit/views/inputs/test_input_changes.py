@@ -12,10 +12,11 @@ import pyarrow as pa
 import pytest
 
 from deltaq import AdminClient, Producer, Topic, UnknownTopic
-from deltaq.admin import NewPartitions
+from deltaq.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions
 from deltaq.errors import KafkaException
 from deltaq.schema_registry import Schema, SchemaRegistryClient
 from deltaq.store import forget_memory_store
+from deltaq.transactions.cut import cut
 from deltaq.views import Views, inputs
 from deltaq.views.modes import MODES, Mode
 from tests.doubles.views import runner
@@ -173,7 +174,7 @@ def test_a_partition_may_be_added_while_a_cut_is_chosen(monkeypatch: pytest.Monk
 
     def cut_before(*args: Any, **options: Any) -> dict[str, dict[int, int]]:
         monkeypatch.undo()
-        found = inputs.cut(*args, **options)
+        found = cut(*args, **options)
         with AdminClient(bootstrap_servers=ROOT) as admin:
             (grown,) = admin.create_partitions([NewPartitions("events", 2)]).values()
             grown.result()
@@ -192,6 +193,44 @@ def test_a_partition_may_be_added_while_a_cut_is_chosen(monkeypatch: pytest.Monk
     assert second is not None
     assert second.inputs["events"].ends == (1, 1)
     assert rows(views, "v") == [(1, 1), (2, 2)]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("before", ["delete", "compact"])
+def test_each_tick_is_of_the_cleanup_policy_that_its_input_had(mode: Mode, before: str):
+    config = {"cleanup.policy": before}
+    Topic("events", EVENTS, config=config, bootstrap_servers=ROOT).create()
+    views = Views("g", ROOT)
+    views.view("sums", "select sum(n) as s from events", mode=mode)
+    numbers = {"delete": 3, "compact": 2}
+    with runner(views) as running:
+        write({"k": 1, "n": 1}, {"k": 1, "n": 2}, key="a")
+        running.tick()
+        after = alter_policy(before)
+        tick = running.tick()
+        assert tick is not None
+        assert (rows(views, "sums", at=1), rows(views, "sums")) == (
+            [(numbers[before],)],
+            [(numbers[after],)],
+        )
+        assert views.check() == views.check(at=1) == []
+        assert running.tick() is None
+        alter_policy(after)
+    # A runner that begins at a checkpoint.
+    views.run(until="now")
+    assert rows(views, "sums") == [(numbers[before],)]
+    assert views.check() == views.check(at=2) == []
+
+
+def alter_policy(now: str) -> str:
+    """The other policy, which the topic has then."""
+    other = "compact" if now == "delete" else "delete"
+    entry = ConfigEntry("cleanup.policy", other, incremental_operation=AlterConfigOpType.SET)
+    with AdminClient(bootstrap_servers=ROOT) as admin:
+        resource = ConfigResource("topic", "events", incremental_configs=[entry])
+        (done,) = admin.incremental_alter_configs([resource]).values()
+        done.result()
+    return other
 
 
 @pytest.mark.parametrize("is_declared", [False, True])

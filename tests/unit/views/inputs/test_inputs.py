@@ -425,7 +425,7 @@ def test_files_of_a_folder_declare_inputs(tmp_path: Path):
     assert rows(views, "sums") == [("a", Decimal(1), 5)]
     assert Views("bank", ROOT).check() == []
     (folder / "more.input").write_text("-- fmt: json\nn BIGINT")
-    with pytest.raises(InvalidConfig, match=r"'-- fmt: json.* is no column"):
+    with pytest.raises(InvalidConfig, match="'-- fmt: json' is no option"):
         Views.from_folder(folder, ROOT)
 
 

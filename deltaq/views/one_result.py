@@ -1,0 +1,388 @@
+"""Why the SQL of a view has no single right result over the same rows, from the query as DuckDB
+parses it. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+
+from deltaq.views.query import (
+    NOW,
+    Functions,
+    Node,
+    bare,
+    lowered,
+    makes_rows,
+    name_of,
+    nodes,
+    reference,
+    select_key,
+)
+
+_PLACE = frozenset({"_partition", "_offset"})
+"""The columns that tell the records of a topic apart."""
+
+_TABLE_FUNCTIONS = frozenset({"generate_series", "json_each", "json_tree", "range", "unnest"})
+"""Functions in FROM that read nothing from outside."""
+
+_OF_THE_MOMENT = frozenset({"current_date", "current_time", "localtime", "localtimestamp"})
+"""Names without a bracket that DuckDB takes for functions."""
+
+_TELL_TIME = _OF_THE_MOMENT | {
+    *("age", "get_current_time", "get_current_timestamp", "today", "transaction_timestamp")
+}
+"""Functions that have the time of the tick as an alternative."""
+
+_IN_ANY_ORDER = frozenset(
+    {"any_value", "approx_quantile", "arbitrary", "first", "last", "reservoir_quantile"}
+)
+"""Aggregates whose result depends on the order of the rows, which a table does not have."""
+
+_OF_TIES = frozenset(
+    {
+        *("arg_max", "arg_max_null", "arg_max_nulls_last", "argmax", "max_by"),
+        *("arg_min", "arg_min_null", "arg_min_nulls_last", "argmin", "min_by"),
+        *("approx_top_k", "mode"),
+    }
+)
+"""Aggregates that choose one of several values that are equal in their order."""
+
+_IN_GIVEN_ORDER = frozenset({"array_agg", "group_concat", "list", "listagg", "string_agg"})
+"""Aggregates whose result depends on the order that their ORDER BY gives."""
+
+_WITHOUT_ORDER = frozenset({"json_group_array", "json_group_object", "json_group_structure"})
+"""Such aggregates that take no ORDER BY."""
+
+_RANKS = frozenset({"WINDOW_RANK", "WINDOW_RANK_DENSE", "WINDOW_PERCENT_RANK", "WINDOW_CUME_DIST"})
+"""Window functions that treat equal rows alike."""
+
+_REMEDY = (
+    "add columns to its ORDER BY until no two rows are equal, such as _partition and _offset of a "
+    "topic, or the key of a view"
+)
+
+Names = frozenset[str]
+"""Names of columns, in lower case."""
+
+
+def why_not(
+    query: Node, functions: Functions, keys: Mapping[str, tuple[str, ...] | None]
+) -> Iterator[str]:
+    """Why a query may have several results over the same rows, in words that follow its name.
+    `keys` are the row keys of the views, by their name in lower case; None for one without.
+    """
+    apart = _Apart(functions, keys, _queries_of_with(query))
+    for node, select in _within(query, None):
+        kind = node.get("class")
+        if node.get("type") == "TABLE_FUNCTION":
+            yield from _of_table_function(node["function"])
+        elif node.get("type") == "JOIN":
+            yield from _of_join(node, apart)
+        elif kind == "FUNCTION":
+            yield from _of_function(node, select, apart)
+        elif kind == "COLUMN_REF" and _of_the_moment(node["column_names"]):
+            yield _unstable(node["column_names"][0], node["column_names"][0].lower())
+        if node.get("type") == "SELECT_NODE":
+            yield from _of_select(node, apart)
+        elif node.get("type") == "SET_OPERATION_NODE":
+            yield from _of_limit(node, _outputs(node), [], "")
+        if node.get("sample"):
+            yield "takes a sample of rows"
+
+
+def _within(node: object, select: Node | None) -> Iterator[tuple[Node, Node | None]]:
+    """All nodes below one, and itself, each with the innermost SELECT that it is in."""
+    if isinstance(node, list):
+        for inner in node:
+            yield from _within(inner, select)
+    elif isinstance(node, dict):
+        yield node, select
+        if node.get("type") == "SELECT_NODE":
+            select = node
+        for inner in node.values():
+            yield from _within(inner, select)
+
+
+# --- what tells rows apart ---
+
+
+@dataclass(frozen=True, slots=True)
+class _Apart:
+    """Finds the columns that tell the rows of a table or query apart: each of the sets does. `keys`
+    are those of views, and `subqueries` those of WITH, None for a name that two have.
+    """
+
+    functions: Functions
+    keys: Mapping[str, tuple[str, ...] | None]
+    subqueries: Mapping[str, Node | None]
+
+    def of_table(self, table: Node) -> list[Names]:
+        """Those of what stands in FROM; those of its first table for a join."""
+        if table.get("column_name_alias"):
+            return []
+        if table["type"] == "SUBQUERY":
+            return self.of_query(table["subquery"]["node"])
+        if table["type"] == "JOIN":
+            is_kept = table["join_type"] in ("INNER", "LEFT") and self.finds_one(table)
+            return self.of_table(table["left"]) if is_kept else []
+        return self._of_name(str(table["table_name"])) if table["type"] == "BASE_TABLE" else []
+
+    def _of_name(self, table: str) -> list[Names]:
+        name = table.lower()
+        if name in self.subqueries:
+            query = self.subqueries[name]
+            # Within it, the name is that of something else.
+            others = {key: of for key, of in self.subqueries.items() if key != name}
+            return [] if query is None else replace(self, subqueries=others).of_query(query)
+        if name in self.keys:
+            key = self.keys[name]
+            return [] if key is None else [lowered(key)]
+        return [_PLACE]
+
+    def of_query(self, query: Node) -> list[Names]:
+        """Those of the result of a query, by the names of its columns."""
+        if query["type"] != "SELECT_NODE":
+            return []
+        key = select_key(query, self.functions)
+        found = [] if key is None else [lowered(key)]
+        return found + [names for names in self.of_rows(query) if _passes(query, names)]
+
+    def of_rows(self, select: Node) -> list[Names]:
+        """Those of the rows of a query, by the names of what it reads, if it neither groups nor
+        multiplies them.
+        """
+        if _is_grouped(select) or any(map(makes_rows, select["select_list"])):
+            return []
+        return self.of_table(select["from_table"])
+
+    def of_groups(self, select: Node) -> list[Names]:
+        """Those of the rows over which windows are: of groups, if a query has any."""
+        if not _is_grouped(select):
+            return self.of_table(select["from_table"])
+        groups = [reference(group) for group in select["group_expressions"]]
+        is_known = len(select["group_sets"]) == 1 and None not in groups
+        return [lowered(name for name in groups if name is not None)] if is_known else []
+
+    def finds_one(self, join: Node) -> bool:
+        """Whether a join has at most one row on its right side for each on the left: its condition
+        names what tells them apart.
+        """
+        right = _name_of_table(join["right"])
+        compared = set(map(str.lower, join["using_columns"]))
+        for part in _conjuncts(join["condition"]):
+            is_equality = part["type"] == "COMPARE_EQUAL"
+            if part["class"] == "COMPARISON" and (is_equality or join["ref_type"] == "ASOF"):
+                for side in (part["left"], part["right"]):
+                    compared.update(_own_name(side, right, is_qualified=True))
+        return any(names <= compared for names in self.of_table(join["right"]))
+
+
+def _queries_of_with(query: Node) -> dict[str, Node | None]:
+    """The queries that have names within a query, by them in lower case; None where two have it."""
+    found: dict[str, Node | None] = {}
+    for node in nodes(query):
+        for entry in node["cte_map"]["map"] if "cte_map" in node else ():
+            name = str(entry["key"]).lower()
+            found[name] = None if name in found else entry["value"]["query"]["node"]
+    return found
+
+
+def _is_grouped(select: Node) -> bool:
+    is_by_all = select["aggregate_handling"] == "FORCE_AGGREGATES"
+    return is_by_all or bool(select["group_expressions"])
+
+
+def _conjuncts(condition: Node | None) -> Iterator[Node]:
+    if condition is not None and condition["type"] == "CONJUNCTION_AND":
+        yield from chain.from_iterable(map(_conjuncts, condition["children"]))
+    elif condition is not None:
+        yield condition
+
+
+def _name_of_table(table: Node) -> str:
+    """The name by which columns of a table are known; that of the first one for a join."""
+    while table["type"] == "JOIN":
+        table = table["left"]
+    return str(table.get("alias") or table.get("table_name", "")).lower()
+
+
+def _own_name(node: Node, table: str, *, is_qualified: bool = False) -> Iterator[str]:
+    """The name of a column, in lower case, if an expression is one of this table: one that names
+    no table may be, unless `is_qualified`.
+    """
+    if node["class"] == "COLUMN_REF":
+        *qualifiers, name = map(str.lower, node["column_names"])
+        if qualifiers[-1:] == [table] or not (qualifiers or is_qualified):
+            yield name
+
+
+def _passes(select: Node, names: Names) -> bool:
+    """Whether columns of what a query reads are in its result by the same names."""
+    table, columns = _name_of_table(select["from_table"]), select["select_list"]
+    kept = {name for column in columns if not _renamed(column) for name in _own_name(column, table)}
+    has_all = any(_is_whole(column, table) for column in columns)
+    return not names & _given(select) and (has_all or names <= kept)
+
+
+def _renamed(column: Node) -> bool:
+    return bool(column["alias"]) and column["alias"] != reference(column)
+
+
+def _given(select: Node) -> set[str]:
+    """The names that a query gives to expressions: ORDER BY takes them for these."""
+    return {str(column["alias"]).lower() for column in select["select_list"] if _renamed(column)}
+
+
+def _is_whole(column: Node, table: str) -> bool:
+    """Whether a column of a result is all columns of a table."""
+    changes = ("exclude_list", "qualified_exclude_list", "replace_list", "rename_list", "expr")
+    return (
+        column["class"] == "STAR"
+        and not any(column.get(change) for change in changes)
+        and column["relation_name"].lower() in ("", table)
+    )
+
+
+# --- what is refused ---
+
+
+def _of_the_moment(names: Sequence[str]) -> bool:
+    return len(names) == 1 and names[0].lower() in _OF_THE_MOMENT
+
+
+def _unstable(shown: str, name: str) -> str:
+    remedy = "; the time of the tick is now()" if name in _TELL_TIME else ""
+    return f"calls {shown}, which changes from moment to moment{remedy}"
+
+
+def _of_table_function(function: Node) -> Iterator[str]:
+    name = str(function["function_name"])
+    if name not in _TABLE_FUNCTIONS:
+        yield f"reads {name}(), which is neither a topic nor a view"
+
+
+def _of_join(join: Node, apart: _Apart) -> Iterator[str]:
+    if join["ref_type"] == "POSITIONAL":
+        yield "has a POSITIONAL JOIN, which depends on the order of the rows; join by columns"
+    elif join["ref_type"] == "ASOF" and not apart.finds_one(join):
+        yield (
+            "has an ASOF JOIN, which chooses one of several rows where they are equal; join a view "
+            "on its right side, all columns of whose row key are in the condition with its name"
+        )
+
+
+def _of_function(node: Node, select: Node | None, apart: _Apart) -> Iterator[str]:
+    name, arguments = str(node["function_name"]), node["children"]
+    if (name in apart.functions.unstable and name != NOW) or (
+        name == "age" and len(arguments) == 1
+    ):
+        yield _unstable(f"{name}()", name)
+    elif name in _IN_ANY_ORDER:
+        yield f"calls {name}(), whose result depends on the order of the rows; use min or max"
+    elif name in _WITHOUT_ORDER:
+        yield (
+            f"calls {name}(), whose result depends on the order of the rows; write "
+            "to_json(list(x ORDER BY x))"
+        )
+    elif name in _OF_TIES:
+        yield (
+            f"calls {name}(), which chooses one of several rows where they are equal; for the x of "
+            "the greatest t write max({'t': t, 'x': x}).x"
+        )
+    elif name in _IN_GIVEN_ORDER and arguments:
+        orders = _orders(node["order_bys"])
+        of_itself = bare(arguments[0]) in [bare(order) for order in orders]
+        if not (of_itself or (select is not None and _is_total_in(select, orders, apart))):
+            yield (
+                f"calls {name}(), whose result depends on the order of the rows; order it by the "
+                f"value itself: {name}(x ORDER BY x)"
+            )
+
+
+def _is_total_in(select: Node, orders: Sequence[Node], apart: _Apart) -> bool:
+    """Whether an order tells the rows apart that a query reads."""
+    table = select["from_table"]
+    return _is_total(_names(orders, _name_of_table(table)), apart.of_table(table))
+
+
+def _of_select(select: Node, apart: _Apart) -> Iterator[str]:
+    table = _name_of_table(select["from_table"])
+    modifiers = _modifiers(select)
+    unique = [names for names in apart.of_rows(select) if not names & _given(select)]
+    if (key := select_key(select, apart.functions)) is not None:
+        unique.append(lowered(key))
+    yield from _of_limit(select, _outputs(select), unique, table)
+    for modifier in select["modifiers"]:
+        if modifier["type"] == "DISTINCT_MODIFIER" and modifier.get("distinct_on_targets"):
+            names = _names(_orders(modifiers.get("ORDER_MODIFIER")), table)
+            if not _is_total(names, unique):
+                yield f"has a DISTINCT ON whose rows depend on their order; {_REMEDY}"
+    # Those of subqueries are checked with these.
+    for node in nodes([select["select_list"], select["qualify"]]):
+        if node.get("class") == "WINDOW" and node["type"] not in _RANKS and _minds_ties(node):
+            ordered = _orders({"orders": node["orders"]}) + list(node["partitions"])
+            if not _is_total(_names(ordered, table), apart.of_groups(select)):
+                name = node["function_name"] or node["type"].removeprefix("WINDOW_").lower()
+                yield f"calls {name}() over an order in which rows may be equal; {_REMEDY}"
+
+
+def _modifiers(query: Node) -> dict[str, Node]:
+    return {modifier["type"]: modifier for modifier in query["modifiers"]}
+
+
+def _outputs(query: Node) -> list[str | None]:
+    """The names of the columns of a query; those of its first one for a set operation."""
+    while query["type"] == "SET_OPERATION_NODE":
+        query = query["left"]
+    return [name_of(column) for column in query.get("select_list", ())] or [None]
+
+
+def _of_limit(
+    query: Node, outputs: Sequence[str | None], unique: Sequence[Names], table: str
+) -> Iterator[str]:
+    modifiers = _modifiers(query)
+    if "LIMIT_MODIFIER" in modifiers or "LIMIT_PERCENT_MODIFIER" in modifiers:
+        orders = _orders(modifiers.get("ORDER_MODIFIER"))
+        names = {name for order in orders for name in _ordered_by(order, outputs, table)}
+        is_all = any(order["class"] == "STAR" for order in orders)
+        if not (is_all or _is_total(names, [*unique, *_all_of(outputs)])):
+            yield f"has a LIMIT whose rows depend on their order; {_REMEDY}, or ORDER BY ALL"
+
+
+def _minds_ties(window: Node) -> bool:
+    """Whether a window function may treat rows differently that are equal in its order."""
+    is_of_order = window["function_name"] in _IN_ANY_ORDER | _IN_GIVEN_ORDER | _OF_TIES
+    is_aggregate = window["type"] == "WINDOW_AGGREGATE" and not is_of_order
+    frame = f"{window['start']} {window['end']}"
+    return not is_aggregate or "ROWS" in frame or "GROUPS" in frame
+
+
+def _orders(modifier: Node | None) -> list[Node]:
+    return [] if modifier is None else [order["expression"] for order in modifier.get("orders", [])]
+
+
+def _names(orders: Iterable[Node], table: str) -> set[str]:
+    """The columns of a table by which rows are ordered."""
+    return {name for order in orders for name in _own_name(order, table)}
+
+
+def _ordered_by(order: Node, outputs: Sequence[str | None], table: str) -> Iterator[str]:
+    """The column that an expression of the ORDER BY of a query is."""
+    if order["class"] == "CONSTANT":
+        place = order["value"].get("value")
+        is_one = isinstance(place, int) and 0 < place <= len(outputs)
+        if is_one and (name := outputs[place - 1]) is not None:
+            yield name.lower()
+    else:
+        yield from _own_name(order, table)
+
+
+def _all_of(outputs: Sequence[str | None]) -> list[Names]:
+    """The columns of a result, which tell its rows apart all together; unknown for `*`."""
+    return [lowered(name for name in outputs if name is not None)] if None not in outputs else []
+
+
+def _is_total(names: Collection[str], unique: Iterable[Names]) -> bool:
+    return any(columns <= set(names) for columns in unique)

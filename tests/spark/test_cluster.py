@@ -1,5 +1,5 @@
-"""A standalone cluster with topics and checkpoints on an object store: nothing doubled, nothing
-secret shown.
+"""Spark with a root on an object store: a standalone cluster that doubles nothing and shows no
+secret, and views whose state Spark keeps there.
 """
 
 from __future__ import annotations
@@ -61,14 +61,19 @@ def cluster() -> Iterator[Cluster]:
 
 def jars_of_the_guide() -> dict[str, str]:
     """The settings of the guide with which Spark fetches Hadoop's S3 client."""
-    block = GUIDE.read_text().partition("```properties\n")[2].partition("```")[0]
-    return {name: value for name, _, value in (line.partition("  ") for line in block.splitlines())}
+    blocks = (part.partition("```")[0] for part in GUIDE.read_text().split("```properties\n")[1:])
+    (block,) = (block for block in blocks if "spark.jars.packages" in block)
+    lines = (line.partition("  ") for line in block.splitlines())
+    return {name: value.strip() for name, _, value in lines}
 
 
-def conf_of(cluster: Cluster, events: Path) -> dict[str, str]:
-    """A small application on the cluster, with the checkpoint's file system and a log of all its
-    events and plans.
-    """
+def object_store_conf() -> dict[str, str]:
+    """The settings with which Spark uses the object store of the tests."""
+    need_jar(
+        "org.apache.hadoop",
+        "hadoop-aws",
+        jars_of_the_guide()["spark.jars.packages"].split(",")[0].split(":")[2],
+    )
     hadoop = {
         "endpoint": os.environ["AWS_ENDPOINT_URL"],
         "endpoint.region": os.environ["AWS_REGION"],
@@ -76,6 +81,15 @@ def conf_of(cluster: Cluster, events: Path) -> dict[str, str]:
         "access.key": os.environ["AWS_ACCESS_KEY_ID"],
         "secret.key": os.environ["AWS_SECRET_ACCESS_KEY"],
     }
+    return jars_of_the_guide() | {
+        f"spark.hadoop.fs.s3a.{name}": value for name, value in hadoop.items()
+    }
+
+
+def conf_of(cluster: Cluster, events: Path) -> dict[str, str]:
+    """A small application on the cluster, with the checkpoint's file system and a log of all its
+    events and plans.
+    """
     return {
         "spark.master": cluster.master.url,
         "spark.driver.host": HOST,
@@ -86,8 +100,7 @@ def conf_of(cluster: Cluster, events: Path) -> dict[str, str]:
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": events.as_uri(),
         "spark.eventLog.compress": "false",
-        **jars_of_the_guide(),
-        **{f"spark.hadoop.fs.s3a.{name}": value for name, value in hadoop.items()},
+        **object_store_conf(),
     }
 
 
@@ -95,11 +108,6 @@ def conf_of(cluster: Cluster, events: Path) -> dict[str, str]:
 def test_a_cluster_streams_each_row_once_though_an_executor_is_killed_and_shows_no_secret(
     cluster: Cluster, s3_server_root: str, child_environment: dict[str, str], tmp_path: Path
 ) -> None:
-    need_jar(
-        "org.apache.hadoop",
-        "hadoop-aws",
-        jars_of_the_guide()["spark.jars.packages"].split(",")[0].split(":")[2],
-    )
     marker, events = tmp_path / "killed", tmp_path / "events"
     events.mkdir()
     bucket_and_prefix = s3_server_root.removeprefix("s3://")
@@ -148,3 +156,25 @@ def test_a_cluster_streams_each_row_once_though_an_executor_is_killed_and_shows_
     assert "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart" in logged
     for variable in keys.values():
         assert os.environ[variable] not in said + logged, f"{variable} is shown"
+
+
+def test_views_over_a_root_on_an_object_store_are_those_of_spark_and_duckdb(
+    s3_server_root: str, child_environment: dict[str, str]
+) -> None:
+    local = {
+        "spark.master": "local[2]",
+        "spark.driver.host": HOST,
+        "spark.driver.bindAddress": HOST,
+        "spark.sql.shuffle.partitions": "2",
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.spark.views_job"],
+        input=json.dumps({"conf": local | object_store_conf(), "root": s3_server_root}),
+        env=child_environment,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == [[0, 0]] * 3

@@ -5,9 +5,10 @@ parses it. Pure.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 
+from deltaq.tools.duckdb_tables import tables_read
 from deltaq.views.query import (
     NOW,
     Functions,
@@ -16,6 +17,7 @@ from deltaq.views.query import (
     lowered,
     makes_rows,
     name_of,
+    named,
     nodes,
     reference,
     select_key,
@@ -73,7 +75,8 @@ def why_not(
     """Why a query may have several results over the same rows, in words that follow its name.
     `keys` are the row keys of the views, by their name in lower case; None for one without.
     """
-    apart = _Apart(functions, keys, _queries_of_with(query))
+    read = lowered(table for schema, table in tables_read(query) if not schema)
+    apart = _Apart(functions, keys, _queries_of_with(query, read))
     for node, select in _within(query, None):
         kind = node.get("class")
         if node.get("type") == "TABLE_FUNCTION":
@@ -111,7 +114,7 @@ def _within(node: object, select: Node | None) -> Iterator[tuple[Node, Node | No
 @dataclass(frozen=True, slots=True)
 class _Apart:
     """Finds the columns that tell the rows of a table or query apart: each of the sets does. `keys`
-    are those of views, and `subqueries` those of WITH, None for a name that two have.
+    are those of views, and `subqueries` those of WITH; None for a name that something else has too.
     """
 
     functions: Functions
@@ -127,15 +130,15 @@ class _Apart:
         if table["type"] == "JOIN":
             is_kept = table["join_type"] in ("INNER", "LEFT") and self.finds_one(table)
             return self.of_table(table["left"]) if is_kept else []
-        return self._of_name(str(table["table_name"])) if table["type"] == "BASE_TABLE" else []
+        return self._of_name(table) if table["type"] == "BASE_TABLE" else []
 
-    def _of_name(self, table: str) -> list[Names]:
-        name = table.lower()
+    def _of_name(self, table: Node) -> list[Names]:
+        name = str(table["table_name"]).lower()
+        if table.get("schema_name"):
+            return [_PLACE]  # of a topic whose name has a dot
         if name in self.subqueries:
             query = self.subqueries[name]
-            # Within it, the name is that of something else.
-            others = {key: of for key, of in self.subqueries.items() if key != name}
-            return [] if query is None else replace(self, subqueries=others).of_query(query)
+            return [] if query is None else self.of_query(query)
         if name in self.keys:
             key = self.keys[name]
             return [] if key is None else [lowered(key)]
@@ -161,31 +164,36 @@ class _Apart:
         """Those of the rows over which windows are: of groups, if a query has any."""
         if not _is_grouped(select):
             return self.of_table(select["from_table"])
-        groups = [reference(group) for group in select["group_expressions"]]
-        is_known = len(select["group_sets"]) == 1 and None not in groups
-        return [lowered(name for name in groups if name is not None)] if is_known else []
+        outputs = _outputs(select)
+        groups = [named(group, outputs) for group in select["group_expressions"]]
+        return _all_of(groups) if len(select["group_sets"]) == 1 else []
 
     def finds_one(self, join: Node) -> bool:
         """Whether a join has at most one row on its right side for each on the left: its condition
-        names what tells them apart.
+        compares what tells them apart with values of other tables.
         """
         right = _name_of_table(join["right"])
         compared = set(map(str.lower, join["using_columns"]))
         for part in _conjuncts(join["condition"]):
             is_equality = part["type"] == "COMPARE_EQUAL"
             if part["class"] == "COMPARISON" and (is_equality or join["ref_type"] == "ASOF"):
-                for side in (part["left"], part["right"]):
-                    compared.update(_own_name(side, right, is_qualified=True))
+                sides = part["left"], part["right"]
+                for side, other in (sides, sides[::-1]):
+                    if _is_of_others(other, right):
+                        compared.update(_own_name(side, right, is_qualified=True))
         return any(names <= compared for names in self.of_table(join["right"]))
 
 
-def _queries_of_with(query: Node) -> dict[str, Node | None]:
-    """The queries that have names within a query, by them in lower case; None where two have it."""
+def _queries_of_with(query: Node, read: Names) -> dict[str, Node | None]:
+    """The queries that have names within a query, by them in lower case; None where two have it, or
+    a table that the query reads.
+    """
     found: dict[str, Node | None] = {}
     for node in nodes(query):
         for entry in node["cte_map"]["map"] if "cte_map" in node else ():
             name = str(entry["key"]).lower()
-            found[name] = None if name in found else entry["value"]["query"]["node"]
+            is_one = name not in found and name not in read
+            found[name] = entry["value"]["query"]["node"] if is_one else None
     return found
 
 
@@ -216,6 +224,12 @@ def _own_name(node: Node, table: str, *, is_qualified: bool = False) -> Iterator
         *qualifiers, name = map(str.lower, node["column_names"])
         if qualifiers[-1:] == [table] or not (qualifiers or is_qualified):
             yield name
+
+
+def _is_of_others(node: Node, table: str) -> bool:
+    """Whether all columns of an expression are of other tables than this one, by their names."""
+    names = [found["column_names"] for found in nodes(node) if found.get("class") == "COLUMN_REF"]
+    return all(len(name) > 1 and name[-2].lower() != table for name in names)
 
 
 def _passes(select: Node, names: Names) -> bool:
@@ -269,7 +283,8 @@ def _of_join(join: Node, apart: _Apart) -> Iterator[str]:
     elif join["ref_type"] == "ASOF" and not apart.finds_one(join):
         yield (
             "has an ASOF JOIN, which chooses one of several rows where they are equal; join a view "
-            "on its right side, all columns of whose row key are in the condition with its name"
+            "on its right side, and compare all columns of its row key, each column with the name "
+            "of its table"
         )
 
 
@@ -320,7 +335,7 @@ def _of_select(select: Node, apart: _Apart) -> Iterator[str]:
             if not _is_total(names, unique):
                 yield f"has a DISTINCT ON whose rows depend on their order; {_REMEDY}"
     # Those of subqueries are checked with these.
-    for node in nodes([select["select_list"], select["qualify"]]):
+    for node in nodes([select["select_list"], select["qualify"], select["modifiers"]]):
         if node.get("class") == "WINDOW" and node["type"] not in _RANKS and _minds_ties(node):
             ordered = _orders({"orders": node["orders"]}) + list(node["partitions"])
             if not _is_total(_names(ordered, table), apart.of_groups(select)):
@@ -370,13 +385,10 @@ def _names(orders: Iterable[Node], table: str) -> set[str]:
 
 def _ordered_by(order: Node, outputs: Sequence[str | None], table: str) -> Iterator[str]:
     """The column that an expression of the ORDER BY of a query is."""
-    if order["class"] == "CONSTANT":
-        place = order["value"].get("value")
-        is_one = isinstance(place, int) and 0 < place <= len(outputs)
-        if is_one and (name := outputs[place - 1]) is not None:
-            yield name.lower()
-    else:
+    if order["class"] != "CONSTANT":
         yield from _own_name(order, table)
+    elif (name := named(order, outputs)) is not None:
+        yield name.lower()
 
 
 def _all_of(outputs: Sequence[str | None]) -> list[Names]:

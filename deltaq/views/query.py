@@ -101,6 +101,16 @@ def reference(node: Node) -> str | None:
     return str(node["column_names"][-1]) if node["class"] == "COLUMN_REF" else None
 
 
+def named(expression: Node, names: Sequence[str | None]) -> str | None:
+    """The name of a column that stands in GROUP BY or ORDER BY by its name or, in the columns with
+    these names, by its place; None for another expression.
+    """
+    if expression["class"] != "CONSTANT":
+        return reference(expression)
+    place = expression["value"].get("value")
+    return names[place - 1] if isinstance(place, int) and 0 < place <= len(names) else None
+
+
 def _column_of(
     group: Node, columns: Sequence[Node], names: Sequence[str | None], grouped: Collection[str]
 ) -> str | None:
@@ -111,8 +121,7 @@ def _column_of(
     takes first. It is that of the result where its expression reads anything that is not grouped.
     """
     if group["class"] == "CONSTANT":
-        place = group["value"].get("value")
-        return names[place - 1] if isinstance(place, int) and 0 < place <= len(names) else None
+        return named(group, names)
     wanted, name_of_group = bare(group), reference(group)
     for column, name in zip(columns, names, strict=True):
         if bare(column) == wanted:

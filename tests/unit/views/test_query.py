@@ -114,6 +114,8 @@ def test_the_row_key_is_what_the_sql_tells(sql, key):
                 "t join u on t.a = u.a",
                 "t join sums on t.a = sums.s",
                 "t join sums on t.a >= sums.k",
+                "t join sums on sums.s = sums.k",
+                "t join sums on s + t.a = sums.k",
                 "t join sums on t.a = sums.k or t.a = 1",
                 "t right join sums on t.a = sums.k",
                 "t natural join sums",
@@ -157,6 +159,15 @@ def test_the_row_key_is_what_the_sql_tells(sql, key):
             "select a, row_number() over (order by b) as n from t group by a, b",
             "calls row_number()",
         ),
+        (
+            (
+                "with x as (select * from (with t as (select k from sums) select k from t)) "
+                "select lag(k) over (order by k) as l from t"
+            ),
+            "calls lag()",
+        ),
+        ('select lag(k) over (order by k) as l from "a".sums', "calls lag()"),
+        ("select a from t order by row_number() over (order by b), a limit 1", "row_number()"),
         ("select row_number() over (order by lower(a)) as n from t group by lower(a)", "may be"),
         ("select row_number() over (order by a, b) as n from t group by rollup (a, b)", "may be"),
         ("delete from t", "Only SELECT statements"),
@@ -214,6 +225,8 @@ def test_sql_without_one_right_result_is_refused_by_name(sql, reason):
         "select a, sum(b) as s from t group by a order by A limit 1",
         "select max(a) as m from t limit 1",
         "select a, row_number() over (order by a) as n from t group by a",
+        "select a % 2 as b, row_number() over (order by b) as n from t group by 1",
+        "select a, lag(b) over (order by _partition, _offset) as l from x.t",
         "select distinct on (a) a, b from t order by a, _partition, _offset",
     ],
 )

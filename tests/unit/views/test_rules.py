@@ -596,7 +596,7 @@ def test_these_forms_of_sql_have_rules(sql: str):
         (
             (
                 "select k from events asof join (select id from people group by id) as p "
-                "on k >= p.id"
+                "on events.k >= p.id"
             ),
             "ASOF JOIN",
         ),

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from functools import partial
+from types import TracebackType
 from typing import Any, ParamSpec, Protocol, Self, TypeVar
 
 from deltaq.aio.calls import ConsumerCalls, Worker
@@ -67,7 +68,12 @@ class SerialClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *error: object) -> None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         await self.close()
 
     async def _call(self, method: Callable[P, R], *arguments: P.args, **keywords: P.kwargs) -> R:

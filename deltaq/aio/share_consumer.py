@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from functools import partial
+from types import TracebackType
 from typing import Any, Generic
 
 from deltaq.aio.serial_client import SerialClient
@@ -12,7 +13,7 @@ from deltaq.clock import SYSTEM_CLOCK, Clock, checked_timeout
 from deltaq.errors import IllegalStateException
 from deltaq.message import AcknowledgeType, K, Message, V
 from deltaq.share_consumer import Messages, ShareConsumer
-from deltaq.share_consumer.consumer import CommitCallback, Results
+from deltaq.share_consumer.consumer import LOOP_POLL_S, CommitCallback, Results
 from deltaq.store import Store
 from deltaq.topic import Topic
 
@@ -41,6 +42,14 @@ class StepwiseShareConsumer(ShareConsumer[K, V]):
         """The messages that were waited for are returned."""
         self._kept = None
 
+    def yield_each(self, messages: Messages[K, V]) -> Iterator[Message[K, V]]:
+        """The messages of one call, for a loop. Does no I/O."""
+        return self._yield_each(messages)
+
+    def note_exception(self, error: BaseException | None) -> None:
+        """An exception leaves the block of the consumer."""
+        self._note_exception(error)
+
     @property
     def is_closed(self) -> bool:
         return self._calls.is_closed
@@ -49,6 +58,25 @@ class StepwiseShareConsumer(ShareConsumer[K, V]):
         """Raise IllegalStateException if the consumer is closed."""
         if self._calls.refusal is not None:
             raise IllegalStateException(self._calls.refusal)
+
+
+class _MessageLoop(AsyncIterator[Message[K, V]]):
+    """An `async for` over messages. No asynchronous generator: the event loop would end it some
+    time after it was left, and the next call might accept what it had not yielded.
+    """
+
+    def __init__(self, more: Callable[[], Awaitable[Iterator[Message[K, V]] | None]]) -> None:
+        self._more = more
+        self._messages: Iterator[Message[K, V]] = iter(())
+
+    async def __anext__(self) -> Message[K, V]:
+        while True:
+            # Nothing is awaited once a message is at hand: a cancelled task would lose it.
+            if (message := next(self._messages, None)) is not None:
+                return message
+            if (messages := await self._more()) is None:
+                raise StopAsyncIteration
+            self._messages = messages
 
 
 class AIOShareConsumer(SerialClient, Generic[K, V]):
@@ -90,6 +118,20 @@ class AIOShareConsumer(SerialClient, Generic[K, V]):
                 if not found.is_empty() or left_s <= _SLICE_S or self._is_closing:
                     self._consumer.return_messages()
                     return found
+
+    def __aiter__(self) -> AsyncIterator[Message[K, V]]:
+        """Yield messages until the consumer is closed, as a loop over a `ShareConsumer`: a message
+        is accepted when the body has come to its end, and released if it is left by an exception,
+        by `break` or `return`, or because the task is cancelled. `poll` is not for a loop's body,
+        nor for other tasks during it: it would accept the message at hand, in implicit mode.
+        """
+        return _MessageLoop(self._next_messages)
+
+    async def _next_messages(self) -> Iterator[Message[K, V]] | None:
+        """The next messages of a loop, perhaps none; None once the consumer closes."""
+        if self._is_closing:
+            return None
+        return self._consumer.yield_each(await self.poll(LOOP_POLL_S))
 
     async def subscribe(self, topics: list[str] | list[Topic] | list[str | Topic]) -> None:
         """Read these topics, as `ShareConsumer.subscribe`."""
@@ -160,6 +202,15 @@ class AIOShareConsumer(SerialClient, Generic[K, V]):
     async def set_sasl_credentials(self, username: str, password: str) -> None:
         """Has no effect, as `ShareConsumer.set_sasl_credentials`."""
         await self._call_here(self._consumer.set_sasl_credentials, username, password)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._consumer.note_exception(error)
+        await self.close()
 
     def __repr__(self) -> str:
         return f"<AIO{repr(self._consumer).removeprefix('<Stepwise')}"

@@ -60,6 +60,9 @@ _BACK_OFF_MS = 1_000, 600_000
 most.
 """
 
+LOOP_POLL_S = 1.0
+"""Seconds after which a loop without messages looks whether the consumer is closed."""
+
 _DOUBLINGS = 10
 """Times that this doubles before it is at its most."""
 
@@ -237,26 +240,32 @@ class ShareConsumer(Generic[K, V]):
         KafkaException.
         """
         while not self._calls.is_closed:
-            left = deque(self.poll(1.0))
-            current: Message[K, V] | None = None
-            try:
-                while left and not self._calls.is_closed:
-                    if self._clock.uptime() >= self._held_until:
-                        break
-                    current = left.popleft()
-                    if not isinstance(current, SharedMessage):
-                        raise KafkaException(current.error())
-                    yield current
-                    if (record := self._open_record(current)) is not None:
-                        record.decide(AcknowledgeType.ACCEPT)
-                    current = None
-            finally:
-                if current is not None and (record := self._open_record(current)) is not None:
-                    doublings = min(record.deliveries - 1, _DOUBLINGS)
-                    delay_ms = min(_BACK_OFF_MS[0] * 2**doublings, _BACK_OFF_MS[1])
-                    record.decide(AcknowledgeType.RELEASE, self._clock.time_ms() + delay_ms)
-                    self._failed = record
-                self._give_back_unseen(left)
+            yield from self._yield_each(self.poll(LOOP_POLL_S))
+
+    def _yield_each(self, messages: Messages[K, V]) -> Iterator[Message[K, V]]:
+        """Yield the messages of one `poll`, and decide each as a loop does. Does no I/O. What is
+        dropped before its end is a loop that was left.
+        """
+        left = deque(messages)
+        current: Message[K, V] | None = None
+        try:
+            while left and not self._calls.is_closed:
+                if self._clock.uptime() >= self._held_until:
+                    break
+                current = left.popleft()
+                if not isinstance(current, SharedMessage):
+                    raise KafkaException(current.error())
+                yield current
+                if (record := self._open_record(current)) is not None:
+                    record.decide(AcknowledgeType.ACCEPT)
+                current = None
+        finally:
+            if current is not None and (record := self._open_record(current)) is not None:
+                doublings = min(record.deliveries - 1, _DOUBLINGS)
+                delay_ms = min(_BACK_OFF_MS[0] * 2**doublings, _BACK_OFF_MS[1])
+                record.decide(AcknowledgeType.RELEASE, self._clock.time_ms() + delay_ms)
+                self._failed = record
+            self._give_back_unseen(left)
 
     def _give_back_unseen(self, messages: Iterable[Message[Any, Any]]) -> None:
         """Have messages delivered again that the application did not get."""
@@ -618,10 +627,14 @@ class ShareConsumer(Generic[K, V]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._note_exception(error)
+        self.close()
+
+    def _note_exception(self, error: BaseException | None) -> None:
+        """The exception that leaves the consumer's block is that which has left its loop."""
         failed = self._failed
         if failed is not None and failed.type is AcknowledgeType.RELEASE:
             failed.decide(AcknowledgeType.RELEASE, failed.visible_ms, error)
-        self.close()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._store.url} group={self._group!r}>"

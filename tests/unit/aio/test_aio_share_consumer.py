@@ -11,7 +11,7 @@ import pytest
 from deltaq import IllegalStateException, TopicPartition
 from deltaq.aio import AIOShareConsumer
 from deltaq.testing import ManualClock
-from tests.doubles.sharing import LOCK_S, REJECT, ShareWorld, places
+from tests.doubles.sharing import LOCK_S, REJECT, ShareWorld, places, set_group
 
 T = TopicPartition("t", 0)
 
@@ -126,3 +126,137 @@ def test_close_ends_the_wait_of_another_task() -> None:
         assert repr(consumer) == "<AIOShareConsumer memory://shared group='g'>"
 
     run(shared, test)
+
+
+# --- loops ---
+
+
+async def next_place(consumer: AIOShareConsumer[Any, Any]) -> tuple[int | None, int | None]:
+    """The place of the next message, whose loop is left."""
+    async for message in consumer:
+        (place,) = places([message])
+        return place
+    raise AssertionError("the consumer is closed")
+
+
+async def divide_by_the_offset(consumer: AIOShareConsumer[Any, Any]) -> None:
+    async for message in consumer:
+        await asyncio.sleep(0)
+        _ = 1 // (1 - (message.offset() or 0))
+
+
+@pytest.mark.parametrize("mode", ["implicit", "explicit"])
+def test_a_message_is_accepted_when_the_body_ends(shared: ShareWorld, mode: str) -> None:
+    shared.fill(3)
+
+    async def test(consumer: AIOShareConsumer[Any, Any]) -> None:
+        found = []
+        async for message in consumer:
+            found.append(message.value())
+            if len(found) == 3:
+                break
+        assert found == [b"v0", b"v1", b"v2"]
+
+    run(shared, test, **{"share.acknowledgement.mode": mode})
+    assert [(state.start, state.end, state.undecided) for state in shared.states()] == [(2, 3, 1)]
+
+
+def test_a_message_whose_body_raises_is_released_with_those_behind_it(shared: ShareWorld) -> None:
+    shared.fill(4)
+
+    async def test(consumer: AIOShareConsumer[Any, Any]) -> None:
+        try:
+            await divide_by_the_offset(consumer)
+        except ZeroDivisionError:
+            # The traceback has the frames of the loop still.
+            assert places(await consumer.poll(0)) == [(2, 1), (3, 1)]
+        shared.clock.advance(1)
+        assert places(await consumer.poll(0)) == [(1, 2)]
+
+    run(shared, test)
+
+
+def test_a_loop_that_is_cancelled_in_its_body_releases_the_message(shared: ShareWorld) -> None:
+    shared.fill(2)
+
+    async def test(consumer: AIOShareConsumer[Any, Any]) -> None:
+        at_work = asyncio.Event()
+
+        async def work() -> None:
+            async for _ in consumer:
+                at_work.set()
+                await asyncio.Event().wait()
+
+        task = asyncio.create_task(work())
+        await at_work.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert places(await consumer.poll(0)) == [(1, 1)]
+        shared.clock.advance(1)
+        assert places(await consumer.poll(0)) == [(0, 2)]
+
+    run(shared, test)
+
+
+def test_a_loop_that_is_cancelled_while_it_waits_loses_nothing(shared: ShareWorld) -> None:
+    async def test(consumer: AIOShareConsumer[Any, Any]) -> None:
+        task = asyncio.create_task(next_place(consumer))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        shared.fill(1)
+        assert await next_place(consumer) == (0, 1)
+
+    run(shared, test)
+
+
+def test_the_exception_that_leaves_a_loop_and_the_consumer_is_in_the_dead_letter(
+    shared: ShareWorld,
+) -> None:
+    shared.fill(2)
+    shared.set(errors_deadletterqueue_topic_name="dlq.t", share_delivery_count_limit=2)
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            run(shared, divide_by_the_offset)
+        shared.clock.advance(1)
+    with shared.admin() as admin:
+        set_group(admin, "undertakers", share_auto_offset_reset="earliest")
+
+    async def read(consumer: AIOShareConsumer[Any, Any]) -> list[dict[str, bytes | None]]:
+        await consumer.subscribe(["dlq.t"])
+        return [dict(letter.headers() or ()) for letter in await consumer.poll(0)]
+
+    (about,) = run(shared, read, **{"group.id": "undertakers"})
+    assert (about["__dlq.errors.offset"], about["__dlq.errors.delivery.count"]) == (b"1", b"2")
+    assert (about["__dlq.errors.exception"] or b"").startswith(b"ZeroDivisionError: ")
+
+
+def test_a_loop_ends_with_its_consumer(shared: ShareWorld) -> None:
+    shared.fill(2)
+
+    async def test(consumer: AIOShareConsumer[Any, Any]) -> None:
+        found = []
+        async for message in consumer:
+            found.append(message.offset())
+            await consumer.close()
+        assert found == [0]
+        async for _ in consumer:
+            raise AssertionError("the consumer is closed")
+
+    run(shared, test)
+
+
+def test_close_ends_a_loop_of_another_task() -> None:
+    clock = ManualClock()
+
+    async def test(consumer: AIOShareConsumer[Any, Any]) -> None:
+        waiting = asyncio.create_task(divide_by_the_offset(consumer))
+        await asyncio.to_thread(clock.until_waiting)
+        closing = asyncio.create_task(consumer.close())
+        while not closing.done():
+            await asyncio.to_thread(clock.advance, 0.1)
+        await waiting
+
+    run(ShareWorld(clock), test)

@@ -118,7 +118,11 @@ class ShareConsumer(Generic[K, V]):
         self._log = ShareLog(self._store, *about)
         self._schemas: dict[str, TopicSchema] = {}
         self._topics = SharedTopics(self._store, clock, self._schemas.get)
-        self._dead_letters = DeadLetters(self._store, clock, self._group, self._topics.contents)
+        # Dead letters have what is stored, which the models of the application may refuse.
+        as_stored = SharedTopics(self._store, clock, lambda _: None)
+        self._dead_letters = DeadLetters(
+            self._store, clock, self._group, as_stored.contents, as_stored.schemas
+        )
         self._subscribed: tuple[str, ...] = ()
         self._returned = ReturnedRecords()
         # Results of acknowledgements, for the callback.

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from deltaq import names
 from deltaq.clock import Clock
 from deltaq.config.group import duration_ms
 from deltaq.consumer.decoding import DecodedRecords
-from deltaq.errors import Corrupt, UnknownTopic
+from deltaq.errors import Corrupt, KafkaException, UnknownTopic
 from deltaq.message import OFFSET_END, AcknowledgeType, SharedMessage
 from deltaq.serde.schema import TopicSchema
 from deltaq.share_groups.dead_letters import DeadRecord, RecordContent
@@ -175,11 +176,21 @@ class SharedTopics:
         other.catch_up()
         return other
 
+    def schemas(self, topics: Collection[str]) -> dict[str, TopicSchema | None]:
+        """The schemas of those of the topics that exist, by name; None for one of bytes. Raises
+        Unavailable, Corrupt.
+        """
+        found = {}
+        for topic in sorted(topics):
+            with suppress(UnknownTopic):
+                found[topic] = definition_of(self._reader(topic)).schema
+        return found
+
     def contents(
         self, records: Sequence[DeadRecord]
     ) -> dict[tuple[PartitionId, int], RecordContent]:
-        """The contents of records whose values are bytes, as far as the topics have them and they
-        are not damaged. Raises Unavailable.
+        """The contents of records, as far as the topics have them and they can be read. Raises
+        Unavailable.
         """
         found = {}
         of_topic: dict[tuple[str, str], dict[int, list[TakenRange]]] = {}
@@ -192,9 +203,11 @@ class SharedTopics:
                 ranges.sort()
             for part in self.read(topic, topic_id, taken):
                 for message in part.messages:
-                    content = RecordContent(message.key(), message.headers(), message.value())
-                    if content.value is None or isinstance(content.value, bytes):
-                        found[part.partition, message.offset() or 0] = content
+                    try:
+                        content = RecordContent(message.key(), message.headers(), message.value())
+                    except KafkaException:
+                        continue  # its columns have a value that cannot be returned
+                    found[part.partition, message.offset() or 0] = content
         return found
 
     def _records(self, key: PartitionId, hull: tuple[int, int]) -> list[DecodedRecords]:

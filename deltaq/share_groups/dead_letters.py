@@ -8,13 +8,20 @@ the topic's own log. So any member may write what is missing, and none writes it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import pyarrow as pa
 
 from deltaq.clock import Clock
 from deltaq.config import topic_properties
-from deltaq.errors import UnknownTopic
+from deltaq.errors import InvalidConfig, UnknownTopic
+from deltaq.serde.columns import comment_of, members_of, table_field
+from deltaq.serde.schema import TopicSchema
+from deltaq.serde.source import schema_of
 from deltaq.share_groups.exchange import PartitionId
 from deltaq.share_groups.log import ShareGroup
 from deltaq.share_groups.state import Failure, SharePartition
@@ -22,8 +29,16 @@ from deltaq.store import Store
 from deltaq.topics.append_once import AppendedRow, append_once
 from deltaq.topics.columns import Headers
 from deltaq.topics.log import TopicLog
-from deltaq.topics.metadata import NewTopicPlan, TopicDefinition, create_topic
+from deltaq.topics.metadata import (
+    NewTopicPlan,
+    TopicDefinition,
+    create_topic,
+    definition_of,
+    evolve_topic,
+)
 from deltaq.topics.view import known_topic
+
+_log = logging.getLogger("deltaq.share_consumer")
 
 HEADER = "__dlq.errors."
 """What the names of the headers of dead letters begin with; those of KIP-1191."""
@@ -45,15 +60,20 @@ class DeadRecord(NamedTuple):
 
 
 class RecordContent(NamedTuple):
-    """The key, headers and value of a record, as bytes."""
+    """The key, headers and value of a record; the value of a typed topic is a dict."""
 
     key: bytes | None
     headers: Headers
-    value: bytes | None
+    value: Any
 
+
+_NO_CONTENT = RecordContent(None, None, None)
 
 ReadContents = Callable[[Sequence[DeadRecord]], Mapping[tuple[PartitionId, int], RecordContent]]
 """The contents of records, by place, as far as they can be read."""
+
+ReadSchemas = Callable[[Collection[str]], Mapping[str, TopicSchema | None]]
+"""The schemas of those of the topics that exist, by name; None for one of bytes."""
 
 
 def dead_records(
@@ -79,12 +99,15 @@ def _dead(partitions: Mapping[PartitionId, SharePartition], after: int) -> Itera
 
 @dataclass(eq=False)
 class DeadLetters:
-    """Writes the dead letters of a group. `read` reads records."""
+    """Writes the dead letters of a group. `read` reads records, `schemas` those of topics."""
 
     _store: Store
     _clock: Clock
     _group: str
     _read: ReadContents
+    _schemas: ReadSchemas
+    # Why the records of topics do not fit the dead-letter topic, as it was logged.
+    _misfits: dict[str, str] = field(default_factory=dict)
 
     def publish(self, group: ShareGroup, deadline: float) -> int:
         """Write dead letters of the group. Returns up to which entry of the group they are written,
@@ -99,26 +122,49 @@ class DeadLetters:
             # Without a topic, which the group had before, nothing is to be written.
             return pending[-1].failure.since if pending else -1
 
+        is_copied = settings.errors_deadletterqueue_copy_record_enable
+        failed = {key.topic for key, state in partitions.items() if any(state.failures())}
+        known = known_topic(self._store, topic, self._clock)
+        log = TopicLog(self._store, topic, self._clock, known=known)
+
         def rows_after(definition: TopicDefinition, version: int) -> tuple[list[AppendedRow], int]:
             records = dead_records(partitions, version)
             if not records:
                 return [], version
-            is_copied = settings.errors_deadletterqueue_copy_record_enable
-            contents = self._read(records) if is_copied else {}
+            contents = self._read([each for each in records if each.partition.topic in fitting])
             rows = [self._row(record, contents, definition.partitions) for record in records]
             return rows, records[-1].failure.since
 
-        known = known_topic(self._store, topic, self._clock)
-        log = TopicLog(self._store, topic, self._clock, known=known)
-        if not log.catch_up():
-            plan = NewTopicPlan(1, None, topic_properties({}))
-            create_topic(log, plan, deadline, exist_ok=True)
         # A later log of this group, after its folder was removed, begins with version 0 again.
         app_id = f"deltaq.dead_letters/{self._group}/{group.created_ms}"
         try:
+            fitting = self._prepare(log, self._schemas(failed if is_copied else ()), deadline)
             return append_once(log, self._store, self._clock, app_id, rows_after, deadline)
         except UnknownTopic:
             return -1  # it is deleted at this moment: the next call makes it anew
+
+    def _prepare(
+        self, log: TopicLog, origins: Mapping[str, TopicSchema | None], deadline: float
+    ) -> set[str]:
+        """Create the dead-letter topic, if it does not exist, and have it take the columns of these
+        topics. Returns those whose records fit it.
+        """
+        if not log.catch_up():
+            # A topic with columns would take no bytes.
+            schema = None if None in origins.values() else next(iter(origins.values()), None)
+            columns = None if schema is None else _letter_schema(schema)
+            plan = NewTopicPlan(1, columns, topic_properties({}))
+            create_topic(log, plan, deadline, exist_ok=True)
+        misfits = {
+            topic: reason
+            for topic, schema in origins.items()
+            if (reason := _misfit(log, schema, deadline))
+        }
+        for topic, reason in sorted(misfits.items() - self._misfits.items()):
+            about = "dead letters have headers only group=%r topic=%r: %s"
+            _log.warning(about, self._group, topic, reason)
+        self._misfits |= misfits
+        return origins.keys() - misfits.keys()
 
     def _row(
         self,
@@ -127,7 +173,7 @@ class DeadLetters:
         partitions: int,
     ) -> AppendedRow:
         key, failure = record.partition, record.failure
-        content = contents.get((key, record.offset), RecordContent(None, None, None))
+        content = contents.get((key, record.offset), _NO_CONTENT)
         about = {
             "topic": key.topic,
             "topic.id": key.topic_id,
@@ -149,3 +195,35 @@ class DeadLetters:
             headers,
             content.value,
         )
+
+
+def _misfit(log: TopicLog, schema: TopicSchema | None, deadline: float) -> str:
+    """Why the dead-letter topic cannot take records of a topic with this schema; empty if it can.
+    Columns that it lacks are added, as a producer with the schema adds them.
+    """
+    if schema is None:
+        is_typed = definition_of(log).schema is not None
+        return f"the records are bytes, and topic {log.topic!r} has columns" if is_typed else ""
+    try:
+        evolve_topic(log, _letter_schema(schema), deadline)
+    except InvalidConfig as error:
+        return error.error.str()
+    return ""
+
+
+@lru_cache(maxsize=64)
+def _letter_schema(schema: TopicSchema) -> TopicSchema:
+    """The schema without required columns: letters that have headers only, or are of topics with
+    other columns, have none of them.
+    """
+    columns = [
+        table_field(
+            column.name,
+            column.type,
+            required=False,
+            comment=comment_of(column),
+            members=members_of(column),
+        )
+        for column in schema.arrow
+    ]
+    return schema_of(pa.schema(columns))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import InitVar, dataclass, field
 from typing import Any
 
-from deltaq import AcknowledgeType, AdminClient, NewTopic, Producer, ShareConsumer
+from deltaq import AcknowledgeType, AdminClient, Message, NewTopic, Producer, ShareConsumer
 from deltaq.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from deltaq.share_groups.log import ShareLog
 from deltaq.share_groups.state import SharePartition
@@ -54,13 +54,15 @@ class ShareWorld:
             for number in range(start, start + count):
                 producer.produce(topic, f"v{number}", partition=partition)
 
-    def consumer(self, *topics: str, explicit: bool = False, **conf: Any) -> ShareConsumer:
+    def consumer(
+        self, *topics: str, explicit: bool = False, group_id: str = "g", **conf: Any
+    ) -> ShareConsumer:
         """A share consumer of these topics, of `t` if none are given."""
         mode = "explicit" if explicit else "implicit"
         made = ShareConsumer(
             {
                 "bootstrap.servers": "memory://shared",
-                "group.id": "g",
+                "group.id": group_id,
                 "share.acknowledgement.mode": mode,
                 "maintenance.enable": False,
             },
@@ -70,6 +72,14 @@ class ShareWorld:
         )
         made.subscribe(list(topics) or ["t"])
         return made
+
+    def read_all(self, topic: str) -> list[Message]:
+        """All messages of a topic, in their order; none if it does not exist."""
+        group = f"audit-{self.clock.unique_id()}"
+        with self.admin() as admin:
+            set_group(admin, group, share_auto_offset_reset="earliest")
+        with self.consumer(topic, group_id=group) as reader:
+            return list(reader.poll(0))
 
     def log(self) -> ShareLog:
         """A client of the group's log."""

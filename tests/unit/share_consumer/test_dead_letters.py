@@ -18,7 +18,7 @@ from deltaq.share_groups.dead_letters import HEADER
 from deltaq.topics.upload import upload_segment
 from tests.doubles.groups import FOREVER
 from tests.doubles.killed_store import Killed, KilledStore, kills
-from tests.doubles.sharing import LOCK_S, REJECT, ShareWorld, places, set_group
+from tests.doubles.sharing import LOCK_S, REJECT, ShareWorld, places
 
 DEAD = "dlq.t"
 
@@ -30,15 +30,9 @@ def shared() -> ShareWorld:
     return shared
 
 
-def letters(shared: ShareWorld, topic: str = DEAD) -> list[Any]:
-    """All messages of a topic, in their order; none if it does not exist."""
-    group = f"audit-{shared.clock.unique_id()}"
-    with shared.admin() as admin:
-        set_group(admin, group, share_auto_offset_reset="earliest")
-    conf = {"bootstrap.servers": "memory://shared", "group.id": group}
-    with ShareConsumer(conf, store=shared.store, clock=shared.clock) as reader:
-        reader.subscribe([topic])
-        return list(reader.poll(0))
+def letters(shared: ShareWorld) -> list[Message]:
+    """All dead letters, in their order."""
+    return shared.read_all(DEAD)
 
 
 def about(letter: Message) -> dict[str, str]:

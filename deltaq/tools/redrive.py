@@ -9,13 +9,14 @@ was killed goes on with the next one, and a second one of the same letters does 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from deltaq import names
 from deltaq.clock import SYSTEM_CLOCK, Clock
-from deltaq.errors import InvalidConfig, UnknownTopic
+from deltaq.errors import InvalidConfig, InvalidValue, KafkaException, UnknownTopic
 from deltaq.message import SharedMessage
+from deltaq.serde.schema import TopicSchema
 from deltaq.share_consumer.topics import SharedTopics
 from deltaq.share_groups.dead_letters import HEADER, dead_records
 from deltaq.share_groups.exchange import Exchange, PartitionId
@@ -85,7 +86,6 @@ class Redrive:
         self._store, self._clock, self._group = store, clock, group
         self._lookup = TopicLookup(store, clock)
         self._head = self._lookup.head(self.topic)
-        self._existing: dict[str, bool] = {}
         self._topics = SharedTopics(store, clock, lambda _: None)
         self._log = ShareLog(store, names.check_group(_PREFIX + self.topic), clock)
 
@@ -132,26 +132,28 @@ class Redrive:
     def _states(self, letters: Sequence[_Letter]) -> Iterator[tuple[_Letter, str]]:
         """What is to become of each dead letter, as in `LetterState`."""
         group = self._log.read()
+        schemas = self._topics.schemas({letter.origin.topic for letter in letters})
         for letter in letters:
             partition = group.partition(self._key(letter.place[0]))
             if partition is not None and partition.is_finished(letter.place[1]):
                 yield letter, COPIED
-            elif not self._exists(letter.origin.topic):
-                yield letter, f"topic {letter.origin.topic!r} does not exist"
-            elif letter.record is None:
-                yield letter, "the record is not in its topic any more, and was not copied"
             else:
-                yield letter, TO_COPY
+                yield letter, self._fault(letter, schemas) or TO_COPY
 
-    def _exists(self, topic: str) -> bool:
-        if topic not in self._existing:
-            try:
-                self._lookup.head(topic)
-            except UnknownTopic:
-                self._existing[topic] = False
-            else:
-                self._existing[topic] = True
-        return self._existing[topic]
+    def _fault(self, letter: _Letter, schemas: Mapping[str, TopicSchema | None]) -> str:
+        """Why a dead letter cannot be copied back to its topic, one of those with these schemas;
+        empty if it can.
+        """
+        topic = letter.origin.topic
+        if topic not in schemas:
+            return f"topic {topic!r} does not exist"
+        if letter.record is None:
+            return "the record is not in its topic any more, and was not copied"
+        try:
+            _value_for(letter.record, schemas[topic])
+        except KafkaException as error:
+            return f"the record does not fit topic {topic!r}: {error.error.str()}"
+        return ""
 
     # --- reading ---
 
@@ -238,12 +240,9 @@ class Redrive:
         """Append records, each with the entry that has chosen it and its partition."""
 
         def rows_after(definition: TopicDefinition, version: int) -> tuple[list[AppendedRow], int]:
-            rows = [
-                self._row(message, partition % definition.partitions)
-                for since, message, partition in records
-                if since > version
-            ]
-            return rows, max([version, *(since for since, *_ in records)])
+            new = [(message, number) for since, message, number in records if since > version]
+            until = max([version, *(since for since, *_ in records)])
+            return list(self._rows(topic, new, definition)), until
 
         known = known_topic(self._store, topic, self._clock)
         log = TopicLog(self._store, topic, self._clock, known=known)
@@ -253,7 +252,38 @@ class Redrive:
         except UnknownTopic:
             _log.warning("dead letters are dropped, as their topic was deleted topic=%r", topic)
 
-    def _row(self, message: SharedMessage, partition: int) -> AppendedRow:
-        headers = [pair for pair in message.headers() or () if not pair[0].startswith(HEADER)]
-        time_ms = self._clock.time_ms()
-        return AppendedRow(partition, time_ms, message.key(), headers or None, message.value())
+    def _rows(
+        self,
+        topic: str,
+        records: Iterable[tuple[SharedMessage, int]],
+        definition: TopicDefinition,
+    ) -> Iterator[AppendedRow]:
+        """Records, each with its partition, as rows of their topic."""
+        for message, number in records:
+            try:
+                value = _value_for(message, definition.schema)
+            except KafkaException as error:
+                # It was chosen by a redrive that was killed, and the topic was created again since.
+                _log.warning("a dead letter is dropped topic=%r: %s", topic, error.error.str())
+                continue
+            headers = [pair for pair in message.headers() or () if not pair[0].startswith(HEADER)]
+            partition, now_ms = number % definition.partitions, self._clock.time_ms()
+            yield AppendedRow(partition, now_ms, message.key(), headers or None, value)
+
+
+def _value_for(message: SharedMessage, schema: TopicSchema | None) -> Any:
+    """The value of a record or of its copy as a topic with this schema takes it. Raises
+    KafkaException, InvalidValue if it does not.
+    """
+    value: Any = message.value()
+    if value is None or (schema is None and isinstance(value, bytes)):
+        return value
+    if schema is None:
+        raise InvalidValue("the record has columns, and the topic holds bytes")
+    if isinstance(value, bytes):
+        raise InvalidValue("the record is bytes, and the topic has columns")
+    names = frozenset(schema.arrow.names)
+    for name, column in value.items():
+        if column is not None and name not in names:
+            raise InvalidValue("the topic has no such column", field=name)
+    return schema.accept_columns(value)

@@ -156,15 +156,135 @@ class Task(BaseModel):
     id: int
 
 
-def test_records_of_typed_topics_are_read_from_their_topic(shared: ShareWorld) -> None:
+class OtherTask(BaseModel):
+    """A value of another topic of that name."""
+
+    number: int
+
+
+class NamedTask(BaseModel):
+    """One whose column has another type."""
+
+    id: str
+
+
+def typed(shared: ShareWorld, model: type[BaseModel], *values: BaseModel) -> None:
+    """Create the topic `tasks` and write values to it."""
     conf = {"bootstrap.servers": "memory://shared"}
-    topic = Topic("tasks", Task, conf=conf, store=shared.store, clock=shared.clock).create()
+    topic = Topic("tasks", model, conf=conf, store=shared.store, clock=shared.clock).create()
     with Producer(conf, store=shared.store) as producer:
-        producer.produce(topic, Task(id=7))
-    shared.set(errors_deadletterqueue_copy_record_enable="true")
+        for value in values:
+            producer.produce(topic, value)
+
+
+def typed_dead_letters(shared: ShareWorld, *, copies: bool = True) -> None:
+    """Dead letters of a typed topic, which does not exist any more."""
+    shared.set(errors_deadletterqueue_copy_record_enable=str(copies).lower())
+    typed(shared, Task, Task(id=7), Task(id=8))
+    reject_all(shared, "tasks")
+    with shared.admin() as admin:
+        admin.delete_topics(["tasks"])["tasks"].result(20)
+
+
+@pytest.mark.parametrize("copies", ["true", "false"])
+def test_records_of_typed_topics_are_read_from_their_topic(shared: ShareWorld, copies: str) -> None:
+    shared.set(errors_deadletterqueue_copy_record_enable=copies)
+    typed(shared, Task, Task(id=7))
     reject_all(shared, "tasks")
     assert redrive(shared).run() == 1
     assert new_values(shared, "tasks") == [{"id": 7}]
+
+
+class LaterTask(Task):
+    """A value with a further column."""
+
+    note: str = ""
+
+
+@pytest.mark.parametrize("model", [Task, LaterTask])
+def test_a_typed_record_that_its_topic_has_lost_comes_back_with_its_columns(
+    shared: ShareWorld, model: type[BaseModel]
+) -> None:
+    typed_dead_letters(shared)
+    typed(shared, Task)
+    if model is LaterTask:
+        shared.set(share_auto_offset_reset="earliest")
+        conf = {"bootstrap.servers": "memory://shared"}
+        Topic("tasks", model, conf=conf, store=shared.store, clock=shared.clock).evolve()
+    assert redrive(shared).run() == 2
+    note = {"note": None} if model is LaterTask else {}
+    assert new_values(shared, "tasks") == [{"id": 7} | note, {"id": 8} | note]
+
+
+def test_a_column_that_only_other_dead_letters_have_is_passed_over(shared: ShareWorld) -> None:
+    typed_dead_letters(shared)
+    typed(shared, LaterTask, LaterTask(id=9, note="n"))
+    reject_all(shared, "tasks")
+    with shared.admin() as admin:
+        admin.delete_topics(["tasks"])["tasks"].result(20)
+    typed(shared, Task)
+    assert redrive(shared).run() == 2
+    assert new_values(shared, "tasks") == [{"id": 7}, {"id": 8}]
+    assert redrive(shared).letters()[2].state.endswith("'note': the topic has no such column")
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        (OtherTask, "field 'id': the topic has no such column"),
+        (NamedTask, "field 'id': Input should be a valid string, got int"),
+        (None, "the topic holds bytes"),
+    ],
+)
+def test_a_record_with_columns_that_do_not_fit_is_left(
+    shared: ShareWorld, model: type[BaseModel] | None, expected: str
+) -> None:
+    typed_dead_letters(shared)
+    if model is None:
+        with shared.admin() as admin:
+            admin.create_topics([NewTopic("tasks", 1)])["tasks"].result(20)
+    else:
+        typed(shared, model)
+    assert redrive(shared).run() == 0
+    for letter in redrive(shared).letters():
+        assert letter.state.startswith("the record does not fit topic 'tasks': ")
+        assert letter.state.endswith(expected)
+
+
+def test_bytes_do_not_fit_a_topic_that_has_columns_now(shared: ShareWorld) -> None:
+    shared.set(errors_deadletterqueue_copy_record_enable="true")
+    shared.fill(1, topic="tasks")
+    reject_all(shared, "tasks")
+    with shared.admin() as admin:
+        admin.delete_topics(["tasks"])["tasks"].result(20)
+    typed(shared, Task)
+    assert redrive(shared).run() == 0
+    (letter,) = redrive(shared).letters()
+    assert letter.state.endswith("the record is bytes, and the topic has columns")
+
+
+def test_what_was_chosen_and_does_not_fit_any_more_is_dropped(
+    shared: ShareWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    typed_dead_letters(shared)
+    typed(shared, Task)
+
+    def is_killed(*_: object) -> None:
+        raise Killed
+
+    killed = redrive(shared)
+    monkeypatch.setattr(killed, "_append", is_killed)
+    with pytest.raises(Killed):
+        killed.run({(0, 0)})
+    with shared.admin() as admin:
+        admin.delete_topics(["tasks"])["tasks"].result(20)
+    typed(shared, OtherTask)
+    redrive(shared).run()
+    assert "a dead letter is dropped topic='tasks': " in caplog.text
+    assert new_values(shared, "tasks") == []
+    shared.fill(1)
+    reject_all(shared)
+    assert redrive(shared).run() == 1, "later dead letters are copied back"
 
 
 @pytest.mark.parametrize("copies", [False, True])

@@ -44,6 +44,9 @@ def cost(
     consumers: Annotated[
         int, Option("--consumers", min=0, help="With -m: processes that read all.")
     ] = 1,
+    workers: Annotated[
+        int, Option("--workers", min=0, help="With -m: processes of one share group.")
+    ] = 0,
     retention: Annotated[
         float,
         Option(
@@ -80,7 +83,7 @@ def cost(
     Counts requests and storage by the price list of S3 Standard, whatever the root is. Machines and
     traffic between regions are not included.
     """
-    from deltaq.tools.cost import estimate, load_of  # noqa: PLC0415 - `deltaq --help` needs no clients
+    from deltaq.tools.cost import estimate, load_of, queue_load_of  # noqa: PLC0415 - `deltaq --help` needs no clients
 
     if messages is not None:
         if topics:
@@ -94,7 +97,7 @@ def cost(
             retention_days=retention,
             compression=compression,
         )
-        _show(session, estimate([load]))
+        _show(session, estimate([load], queues=[queue_load_of(load, workers)]))
         return
     from deltaq.tools.rates import RootWatch, measured_cost  # noqa: PLC0415 - as above
 

@@ -138,7 +138,7 @@ class Poller:
             now.errors,
             cost,
             requests_per_s=requests / seconds if seconds > 0 else None,
-            queues=now.queues,
+            queues={name: count.about for name, count in now.queues.items()},
         )
         sums = histories.sums.add(
             {

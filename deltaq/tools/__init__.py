@@ -25,7 +25,15 @@ Modules:
 from __future__ import annotations
 
 from deltaq.tools.copying import CopyProgress, CopyReport, copy
-from deltaq.tools.cost import Cost, GroupLoad, TopicLoad, estimate, load_of
+from deltaq.tools.cost import (
+    Cost,
+    GroupLoad,
+    ShareGroupLoad,
+    TopicLoad,
+    estimate,
+    load_of,
+    queue_load_of,
+)
 from deltaq.tools.differences import Difference, diff
 from deltaq.tools.doctor import Finding, examine
 from deltaq.tools.files import load_file
@@ -71,6 +79,7 @@ __all__ = [
     "PriceList",
     "Record",
     "Sending",
+    "ShareGroupLoad",
     "Shift",
     "Speed",
     "TopicLoad",
@@ -97,6 +106,7 @@ __all__ = [
     "offset_ranges",
     "parse_place",
     "plan_resets",
+    "queue_load_of",
     "records_of",
     "sql",
     "stats",

@@ -1,4 +1,4 @@
-"""What topics and groups cost on an object store, estimated from their rates. Pure.
+"""What topics, groups and queues cost on an object store, estimated from their rates. Pure.
 
 The number of requests follows from how clients work. The benchmark `s3-model` counts the requests
 of clients on a modelled store; the constants here that do not follow from the protocol are those of
@@ -59,6 +59,17 @@ class GroupLoad:
 
 
 @dataclass(frozen=True, slots=True)
+class ShareGroupLoad:
+    """A share group: its workers, entries of its log a second of all together, and commits a second
+    of the topics that it reads.
+    """
+
+    workers: int
+    entries_per_s: float = 0.0
+    topic_commits_per_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Cost:
     """Requests a second by kind and bytes kept, with dollars a day by a price list."""
 
@@ -92,10 +103,13 @@ class Cost:
 
 
 def estimate(
-    topics: Iterable[TopicLoad], groups: Iterable[GroupLoad] = (), prices: PriceList = S3_STANDARD
+    topics: Iterable[TopicLoad],
+    groups: Iterable[GroupLoad] = (),
+    queues: Iterable[ShareGroupLoad] = (),
+    prices: PriceList = S3_STANDARD,
 ) -> Cost:
-    """The cost of topics and groups. A topic without commits costs only what it keeps, and the
-    polls of its readers.
+    """The cost of topics, consumer groups and share groups (`queues`). A topic without commits
+    costs only what it keeps, and the polls of its readers. Workers are no readers of a topic.
     """
     rates = dict.fromkeys(REQUEST_KINDS, 0.0)
     kept = 0.0
@@ -109,6 +123,11 @@ def estimate(
     for group in groups:
         rates["PUT"] += group.members * HEARTBEATS_PER_S + group.commits_per_s
         rates["GET"] += group.members * (GROUP_POLLS_PER_S + group.commits_per_s)
+    for queue in queues:
+        entries, commits = queue.entries_per_s, queue.topic_commits_per_s
+        rates["PUT"] += entries
+        # Each worker follows the topic and the group; one entry takes the records of a data file.
+        rates["GET"] += queue.workers * (2 * IDLE_POLLS_PER_S + commits + entries) + entries
     return Cost(rates, kept, prices)
 
 
@@ -134,3 +153,11 @@ def load_of(
     commits = min(messages_per_s, producers * by_linger, most)
     kept = messages_per_s * message_bytes * compression * retention_days * DAY_S
     return TopicLoad(commits, consumers, kept)
+
+
+def queue_load_of(topic: TopicLoad, workers: int) -> ShareGroupLoad:
+    """A share group that takes the messages of a topic as they come: an entry for each commit of
+    the topic, up to what workers of one group reach together.
+    """
+    entries = min(topic.commits_per_s, SHARED_COMMITS_PER_S_MAX) if workers else 0.0
+    return ShareGroupLoad(workers, entries, topic.commits_per_s)

@@ -26,7 +26,7 @@ from deltaq.metadata import node_of
 from deltaq.share_groups.log import ShareGroup
 from deltaq.store import Store
 from deltaq.store.parallel import in_parallel_if_remote
-from deltaq.tools.cost import Cost, GroupLoad, TopicLoad, estimate
+from deltaq.tools.cost import Cost, GroupLoad, ShareGroupLoad, TopicLoad, estimate
 from deltaq.topics.listing import topic_names
 from deltaq.topics.log import TopicLog
 from deltaq.topics.metadata import definition_of
@@ -70,6 +70,14 @@ class GroupCount:
 
 
 @dataclass(frozen=True, slots=True)
+class QueueCount:
+    """A share group at one time: entries that its log ever had, and its state."""
+
+    version: int
+    about: ShareGroupDescription
+
+
+@dataclass(frozen=True, slots=True)
 class RootSample:
     """All topics, consumer groups and share groups of a root at one time of `Clock.monotonic`.
     `errors` are those of topics and groups that cannot be read, by name.
@@ -79,7 +87,7 @@ class RootSample:
     topics: Mapping[str, TopicCount]
     groups: Mapping[str, GroupCount]
     errors: Mapping[str, str] = field(default_factory=dict)
-    queues: Mapping[str, ShareGroupDescription] = field(default_factory=dict)
+    queues: Mapping[str, QueueCount] = field(default_factory=dict)
 
     @property
     def lags(self) -> dict[str, int | None]:
@@ -124,8 +132,9 @@ def measured_cost(
     """What a root would cost on an object store at the rates between two samples with sizes; 0
     requests for one alone.
 
-    With `topics`, only these count, with the groups that read them. Raises UnknownTopic for one
-    that is missing.
+    With `topics`, only these count, with the groups that read them. Workers of share groups are
+    counted that hold records in one of the samples. Raises UnknownTopic for a topic that is
+    missing.
     """
     for name in topics or ():
         if name not in now.topics:
@@ -138,20 +147,41 @@ def measured_cost(
         reads = {partition.topic for partition in count.lag.partitions} & rates.keys()
         for topic in reads:
             readers[topic] += len(count.about.members)
-        earlier = None if before is None else before.groups.get(name)
-        seconds = 0.0 if before is None else now.at_s - before.at_s
-        commits = (
-            (count.version - earlier.version) / seconds
-            if earlier is not None and seconds > 0
-            else 0.0
-        )
         if reads or not topics:
-            groups.append(GroupLoad(len(count.about.members), max(0.0, commits)))
+            earlier = None if before is None else before.groups.get(name)
+            commits = _entries_per_s(before, earlier, now, count)
+            groups.append(GroupLoad(len(count.about.members), commits))
+    queues = []
+    for name, queue in now.queues.items():
+        reads = {partition.topic for partition in queue.about.partitions} & rates.keys()
+        if reads or not topics:
+            previous = None if before is None else before.queues.get(name)
+            entries = _entries_per_s(before, previous, now, queue)
+            seen = {
+                member.member_id
+                for each in (previous, queue)
+                if each is not None
+                for member in each.about.members
+            }
+            commits = sum(rates[topic].commits_per_s or 0.0 for topic in reads)
+            queues.append(ShareGroupLoad(len(seen) or int(entries > 0), entries, commits))
     loads = [
         TopicLoad(rate.commits_per_s or 0.0, readers[name], now.topics[name].bytes)
         for name, rate in rates.items()
     ]
-    return estimate(loads, groups)
+    return estimate(loads, groups, queues)
+
+
+def _entries_per_s(
+    before: RootSample | None,
+    earlier: GroupCount | QueueCount | None,
+    now: RootSample,
+    count: GroupCount | QueueCount,
+) -> float:
+    """Entries a second of the log of a group between two samples; 0 if it is in one only."""
+    if before is None or earlier is None or now.at_s <= before.at_s:
+        return 0.0
+    return max(0.0, (count.version - earlier.version) / (now.at_s - before.at_s))
 
 
 class RootWatch:
@@ -199,7 +229,8 @@ class RootWatch:
         for name, group in groups.items():
             if isinstance(group, ShareGroup):
                 try:
-                    queues[name] = self._described(name, group, heads, before)
+                    about = self._described(name, group, heads, before)
+                    queues[name] = QueueCount(group.table.version, about)
                 except KafkaException as error:  # its state is damaged
                     failures[f"group {name}"] = error.error.str()
         return RootSample(self._clock.monotonic(), topics, counts, errors | failures, queues)

@@ -4,18 +4,44 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from deltaq import OFFSET_BEGINNING, Consumer, KafkaException, Producer, Topic, TopicPartition
+from deltaq import (
+    OFFSET_BEGINNING,
+    AdminClient,
+    Consumer,
+    KafkaException,
+    Producer,
+    ShareConsumer,
+    Topic,
+    TopicPartition,
+)
 from deltaq.clock import SYSTEM_CLOCK
 from deltaq.store import open_store
 from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
 from deltaq.tools import examine, measure_speed, speed
 from deltaq.topics.listing import topic_names
 from tests.doubles.reading import drain
+from tests.doubles.sharing import set_group
 from tests.unit.cli.conftest import ROOT, Shell
+
+
+class WorkingClock(ManualClock):
+    """Calls `work` in each pause."""
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        super().__init__(auto_advance=True)
+        self.work = work
+
+    def sleep(self, seconds: float) -> None:
+        self.work()
+        super().sleep(seconds)
+
+
+KINDS = ("PUT", "GET", "LIST", "DELETE")
 
 
 def test_the_cost_of_a_topic_to_be_is_estimated(deltaq: Shell) -> None:
@@ -31,6 +57,13 @@ def test_the_cost_of_a_topic_to_be_is_estimated(deltaq: Shell) -> None:
         """)
     # The polls of the reader.
     assert deltaq("cost -m 0").output.splitlines()[-2].split() == ["total", "0.07"]
+    # Two workers and their group: polls of the topic and of the group, and each entry of both.
+    both = "cost -m 3 --consumers 0 -o json"
+    alone, shared = (deltaq(f"{both} {more}").json for more in ("", "--workers 2"))
+    added = {kind: shared["requests_per_s"][kind] - alone["requests_per_s"][kind] for kind in KINDS}
+    assert added == pytest.approx(
+        {"PUT": 3, "GET": 2 * (2 * 2 + 3 + 3) + 3, "LIST": 0, "DELETE": 0}
+    )
     assert "leave out --messages" in deltaq("cost -m 1 -t orders").errors
 
 
@@ -46,15 +79,12 @@ def test_the_cost_of_a_running_root_follows_from_two_looks(deltaq: Shell) -> Non
     Topic("orders", bootstrap_servers=ROOT).create()
     Topic("quiet", bootstrap_servers=ROOT).create()
 
-    class Busy(ManualClock):
-        """Three commits happen in the pause between the looks."""
-
-        def sleep(self, seconds: float) -> None:
-            with Producer(bootstrap_servers=ROOT, maintenance_enable=False) as producer:
-                for _ in range(3):
-                    producer.produce("orders", b"x")
-                    producer.flush()
-            super().sleep(seconds)
+    def write() -> None:
+        """Write three times."""
+        with Producer(bootstrap_servers=ROOT, maintenance_enable=False) as producer:
+            for _ in range(3):
+                producer.produce("orders", b"x")
+                producer.flush()
 
     conf = {"bootstrap.servers": ROOT, "group.id": "billing", "auto.offset.reset": "earliest"}
     with Producer(bootstrap_servers=ROOT) as producer:
@@ -63,17 +93,87 @@ def test_the_cost_of_a_running_root_follows_from_two_looks(deltaq: Shell) -> Non
         consumer.subscribe(["orders"])
         drain(consumer, 1)
         consumer.commit(asynchronous=False)
-        deltaq.clock = Busy(auto_advance=True)
+        deltaq.clock = WorkingClock(write)
         found = deltaq("cost --interval 2 -o json").json
         # Commits, and heartbeats of the member.
         assert found["requests_per_s"]["PUT"] >= 2 * 1.5 + 1 / 3
         assert found["requests_per_s"]["LIST"] == 0.6  # one topic is written
-        deltaq.clock = Busy(auto_advance=True)
+        deltaq.clock = WorkingClock(write)
         quiet = deltaq("cost --interval 2 -t quiet -o json").json
     assert quiet["requests_per_s"] == {"PUT": 0, "GET": 0, "LIST": 0, "DELETE": 0}
     assert quiet["bytes_kept"] == 0
     assert found["bytes_kept"] > 0
     assert deltaq("cost -t nothing --interval 0.1").refused("topic 'nothing' does not exist")
+
+
+def test_the_cost_of_a_running_share_group_is_counted(deltaq: Shell) -> None:
+    for name in ("mails", "quiet"):
+        Topic(name, bootstrap_servers=ROOT).create()
+    with AdminClient(bootstrap_servers=ROOT) as admin:
+        set_group(admin, "mailers", share_auto_offset_reset="earliest")
+    conf = {"bootstrap.servers": ROOT, "maintenance.enable": False}
+
+    def write() -> None:
+        with Producer(conf) as producer:
+            producer.produce("mails", b"x")
+
+    def work() -> None:
+        """Write to the topic three times, and take two of these and accept them in three entries.
+        Another worker takes the third, and holds it.
+        """
+        for _ in range(2):
+            write()
+            worker.poll(10)
+        worker.commit_sync()
+        write()
+        other.poll(10)
+
+    def cost(topic: str) -> dict[str, float]:
+        deltaq.clock = WorkingClock(work)
+        found = deltaq(f"cost --interval 2 -o json -t {topic}").json["requests_per_s"]
+        return {kind: found[kind] for kind in KINDS}
+
+    write()
+    with (
+        ShareConsumer(conf, group_id="mailers") as worker,
+        ShareConsumer(conf, group_id="mailers") as other,
+    ):
+        for each in (worker, other):
+            each.subscribe(["mails"])
+        worker.poll(10)
+        assert cost("quiet") == dict.fromkeys(KINDS, 0)
+        other.commit_sync()
+        write()
+        worker.poll(10)
+        assert cost("mails") == pytest.approx(
+            # Of a second: one and a half commits with two objects, and two entries of the group;
+            # polls of both logs by two workers, who read each entry, and a file for each entry of
+            # the group; and housekeeping of the topic.
+            {"PUT": 2 * 1.5 + 2, "GET": 2 * (4 + 1.5 + 2) + 2 + 2.5, "LIST": 0.6, "DELETE": 0.1}
+        )
+
+
+def test_workers_that_hold_nothing_at_either_look_are_one(deltaq: Shell) -> None:
+    Topic("mails", bootstrap_servers=ROOT).create()
+    with AdminClient(bootstrap_servers=ROOT) as admin:
+        set_group(admin, "mailers", share_auto_offset_reset="earliest")
+    conf = {"bootstrap.servers": ROOT, "maintenance.enable": False}
+
+    def work() -> None:
+        with ShareConsumer(conf, group_id="mailers") as worker:
+            worker.subscribe(["mails"])
+            worker.poll(10)
+            worker.commit_sync()
+
+    with Producer(conf) as producer:
+        producer.produce("mails", b"x")
+    work()
+    deltaq.clock = WorkingClock(lambda: None)
+    assert deltaq("cost --interval 2 -o json").json["requests_per_s"]["GET"] == 0
+    with Producer(conf) as producer:
+        producer.produce("mails", b"x")
+    deltaq.clock = WorkingClock(work)
+    assert deltaq("cost --interval 2 -o json").json["requests_per_s"]["GET"] == 4 + 1 + 1
 
 
 def test_a_root_is_measured_and_left_as_it_was(deltaq: Shell) -> None:

@@ -156,7 +156,7 @@ def test_the_time_of_a_record_is_read_once(
     monkeypatch.setattr(rates, "times_from", counted)
     watch = RootWatch(open_store(memory_root), sizes=True)
     first = watch.sample().queues
-    assert first["mailers"].oldest_ms == T0
+    assert first["mailers"].about.oldest_ms == T0
     assert watch.sample().queues == first
     assert asked == [[(0, 0)]]
 
@@ -170,7 +170,7 @@ def test_a_time_that_cannot_be_read_is_not_known(
 
     monkeypatch.setattr(rates, "times_from", fails)
     (found,) = RootWatch(open_store(memory_root), sizes=True).sample().queues.values()
-    assert (found.lag, found.oldest_ms) == (3, None)
+    assert (found.about.lag, found.about.oldest_ms) == (3, None)
 
 
 def test_a_watch_without_sizes_reads_no_times(
@@ -178,7 +178,7 @@ def test_a_watch_without_sizes_reads_no_times(
 ) -> None:
     monkeypatch.setattr(rates, "times_from", pytest.fail)
     (found,) = RootWatch(open_store(memory_root)).sample().queues.values()
-    assert (found.lag, found.oldest_ms) == (3, None)
+    assert (found.about.lag, found.about.oldest_ms) == (3, None)
 
 
 def test_a_queue_whose_state_is_damaged_is_named(

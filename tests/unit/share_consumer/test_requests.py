@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from deltaq import AdminClient, Producer, ShareConsumer, Topic
-from deltaq.tools.cost import COMMITS_PER_S_MAX, IDLE_POLLS_PER_S
+from deltaq.tools.cost import COMMITS_PER_S_MAX, IDLE_POLLS_PER_S, ShareGroupLoad, estimate
 from deltaq.tools.prices import S3_STANDARD
 from tests.doubles.sharing import set_group
 from tests.unit.transactions.test_requests import CountedStore
@@ -103,3 +103,17 @@ def test_a_worker_that_waits_looks_at_the_topic_and_the_group(
     count, idle = poll(store, worker)
     assert (count, idle) == (0, {"GET": 2})
     assert stated(f"A worker that waits costs {dollars(idle, IDLE_POLLS_PER_S)} a day")
+
+
+def test_the_estimate_of_a_share_group_has_the_requests_of_its_worker(
+    store: CountedStore, worker: ShareConsumer
+) -> None:
+    _, idle = poll(store, worker)
+    busy = Counter[str]()
+    for _ in range(2):
+        write(store, 100)
+        busy += poll(store, worker)[1]
+    waiting = estimate([], queues=[ShareGroupLoad(1)]).requests_per_s
+    working = estimate([], queues=[ShareGroupLoad(1, 2.0, 2.0)]).requests_per_s
+    assert waiting["GET"] == idle["GET"] * IDLE_POLLS_PER_S
+    assert {kind: working[kind] - waiting[kind] for kind in busy} == busy

@@ -7,7 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from deltaq.tools import S3_STANDARD, GroupLoad, TopicLoad, estimate, load_of
+from deltaq.admin import ConsumerGroupState
+from deltaq.admin.share_groups import ShareGroupDescription
+from deltaq.tools import (
+    S3_STANDARD,
+    GroupLoad,
+    ShareGroupLoad,
+    TopicLoad,
+    estimate,
+    load_of,
+    queue_load_of,
+)
+from deltaq.tools.rates import QueueCount, RootSample, measured_cost
 
 BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks/results.md"
 
@@ -69,3 +80,18 @@ def test_commits_are_bounded_by_linger_latency_and_messages(
 ) -> None:
     load = load_of(messages_per_s, 100, linger_ms=linger_ms, producers=producers)
     assert load.commits_per_s == pytest.approx(commits)
+
+
+def test_workers_of_one_group_are_bounded_by_its_log() -> None:
+    assert queue_load_of(TopicLoad(50.0), 3) == ShareGroupLoad(3, 10.0, 50.0)
+    assert queue_load_of(TopicLoad(2.0), 3) == ShareGroupLoad(3, 2.0, 2.0)
+
+
+def test_a_group_that_was_removed_and_begun_again_costs_nothing_less() -> None:
+    about = ShareGroupDescription("mailers", ConsumerGroupState.EMPTY, [], [])
+    before, now = (
+        RootSample(at_s, {}, {}, queues={"mailers": QueueCount(version, about)})
+        for at_s, version in ((0.0, 9), (1.0, 1))
+    )
+    assert measured_cost(before, now).requests_per_s["PUT"] == 0
+    assert measured_cost(None, now).requests_per_s["PUT"] == 0

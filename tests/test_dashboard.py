@@ -74,3 +74,9 @@ def test_panels_have_titles_units_and_places_of_their_own() -> None:
         beside = one["x"] + one["w"] <= other["x"] or other["x"] + other["w"] <= one["x"]
         below = one["y"] + one["h"] <= other["y"] or other["y"] + other["h"] <= one["y"]
         assert beside or below
+
+
+def test_every_metric_of_share_groups_is_on_the_dashboard() -> None:
+    queues = [name for name in metrics_of_the_page() if name.startswith("deltaq_share_")]
+    assert len(queues) >= 5
+    assert [name for name in queues if name not in " ".join(QUERIES)] == []

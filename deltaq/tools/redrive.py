@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 from deltaq import names
 from deltaq.clock import SYSTEM_CLOCK, Clock
-from deltaq.errors import InvalidConfig, InvalidValue, KafkaException, UnknownTopic
+from deltaq.errors import Corrupt, InvalidConfig, InvalidValue, KafkaException, UnknownTopic
 from deltaq.message import SharedMessage
 from deltaq.serde.schema import TopicSchema
 from deltaq.share_consumer.topics import SharedTopics
@@ -60,7 +61,7 @@ class LetterState(NamedTuple):
 
 class _Letter(NamedTuple):
     """A dead letter that was read. `record` is the message that is copied back; None if there is
-    neither the original nor a copy.
+    neither the original nor a copy, or if the original cannot be read because of `damage`.
     """
 
     place: tuple[int, int]
@@ -68,6 +69,7 @@ class _Letter(NamedTuple):
     offset: int
     reason: str
     record: SharedMessage | None
+    damage: Corrupt | None
 
 
 class Redrive:
@@ -147,6 +149,8 @@ class Redrive:
         topic = letter.origin.topic
         if topic not in schemas:
             return f"topic {topic!r} does not exist"
+        if letter.damage is not None:
+            return f"the record cannot be read: {letter.damage.error.str()}"
         if letter.record is None:
             return "the record is not in its topic any more, and was not copied"
         try:
@@ -167,53 +171,52 @@ class Redrive:
                 for offset in range(start, end)
                 if wanted is None or (partition, offset) in wanted
             ]
-            for first in range(0, len(offsets), AT_ONCE):
-                some = [TakenRange(at, at + 1, 0) for at in offsets[first : first + AT_ONCE]]
-                parts = self._topics.read(self.topic, self._head.topic_id, {partition: some})
-                yield list(self._letters([each for part in parts for each in part.messages]))
+            yield from self._read_at(partition, offsets, {self._group})
 
-    def _letters(self, messages: Sequence[SharedMessage]) -> Iterator[_Letter]:
-        found = [(message, about) for message in messages if (about := self._about(message))]
-        originals = self._originals([about for _, about in found])
+    def _read_at(
+        self, partition: int, offsets: Sequence[int], groups: Collection[str] | None = None
+    ) -> Iterator[list[_Letter]]:
+        """The dead letters of these groups, all for None, at offsets in order, some at a time.
+        Raises Corrupt for one that cannot be read.
+        """
+        for first in range(0, len(offsets), AT_ONCE):
+            some = [TakenRange(at, at + 1, 0) for at in offsets[first : first + AT_ONCE]]
+            parts = self._topics.read(self.topic, self._head.topic_id, {partition: some})
+            for part in parts:
+                if part.damage is not None:
+                    raise part.damage
+                yield list(self._letters(part.messages, groups))
+
+    def _letters(
+        self, messages: Sequence[SharedMessage], groups: Collection[str] | None
+    ) -> Iterator[_Letter]:
+        found = [(message, about) for message in messages if (about := _about(message, groups))]
+        originals, damages = self._originals([about for _, about in found])
         for message, (origin, offset, reason) in found:
             is_copy = message.key() is not None or message.value() is not None
             record = originals.get((origin, offset)) or (message if is_copy else None)
             place = message.partition() or 0, message.offset() or 0
-            yield _Letter(place, origin, offset, reason, record)
-
-    def _about(self, message: SharedMessage) -> tuple[PartitionId, int, str] | None:
-        """The record that a dead letter of this group is about, and why it failed; None for another
-        message.
-        """
-        about = {
-            name.removeprefix(HEADER): (value or b"").decode(errors="replace")
-            for name, value in message.headers() or ()
-            if name.startswith(HEADER)
-        }
-        try:
-            origin = PartitionId(about["topic"], about["topic.id"], int(about["partition"]))
-            place = origin, int(about["offset"]), about.get("exception", about["message"])
-        except (KeyError, ValueError):
-            return None
-        return place if about.get("group") == self._group else None
+            damage = damages.get(origin) if record is None else None
+            yield _Letter(place, origin, offset, reason, record, damage)
 
     def _originals(
         self, records: Sequence[tuple[PartitionId, int, str]]
-    ) -> dict[tuple[PartitionId, int], SharedMessage]:
-        """The records that are in their topics still, and can be read."""
+    ) -> tuple[dict[tuple[PartitionId, int], SharedMessage], dict[PartitionId, Corrupt]]:
+        """The records that are in their topics still, and can be read; and why others of a
+        partition cannot be.
+        """
         wanted: dict[PartitionId, set[int]] = {}
         for origin, offset, _ in records:
             wanted.setdefault(origin, set()).add(offset)
-        return {
-            (key, message.offset() or 0): message
-            for key, offsets in wanted.items()
-            for part in self._topics.read(
-                key.topic,
-                key.topic_id,
-                {key.partition: [TakenRange(at, at + 1, 0) for at in sorted(offsets)]},
-            )
-            for message in part.messages
-        }
+        found: dict[tuple[PartitionId, int], SharedMessage] = {}
+        damages: dict[PartitionId, Corrupt] = {}
+        for key, offsets in wanted.items():
+            some = [TakenRange(at, at + 1, 0) for at in sorted(offsets)]
+            for part in self._topics.read(key.topic, key.topic_id, {key.partition: some}):
+                found |= {(key, message.offset() or 0): message for message in part.messages}
+                if part.damage is not None:
+                    damages[key] = part.damage
+        return found, damages
 
     # --- writing ---
 
@@ -221,13 +224,18 @@ class Redrive:
         """Copy back what is chosen. Returns the number of records."""
         copied = 0
         while pending := dead_records(self._log.read().partitions()):
-            places = {(each.partition.partition, each.offset): each for each in pending}
+            # Another redrive may have chosen some of them, also letters of other groups.
+            since: dict[int, dict[int, int]] = {}
+            for key, offset, _, failure in pending:
+                if key.topic_id == self._head.topic_id:  # else they are deleted
+                    since.setdefault(key.partition, {})[offset] = failure.since
             of_topic: dict[str, list[tuple[int, SharedMessage, int]]] = {}
-            for part in self._read(places):
-                for letter in part:
-                    since = places[letter.place].failure.since
+            for partition, chosen in since.items():
+                for letter in chain(*self._read_at(partition, sorted(chosen))):
+                    if letter.damage is not None:
+                        raise letter.damage  # it could be read when it was chosen
                     if letter.record is not None:
-                        row = since, letter.record, letter.origin.partition
+                        row = chosen[letter.place[1]], letter.record, letter.origin.partition
                         of_topic.setdefault(letter.origin.topic, []).append(row)
             for topic, records in of_topic.items():
                 self._append(topic, records)
@@ -269,6 +277,25 @@ class Redrive:
             headers = [pair for pair in message.headers() or () if not pair[0].startswith(HEADER)]
             partition, now_ms = number % definition.partitions, self._clock.time_ms()
             yield AppendedRow(partition, now_ms, message.key(), headers or None, value)
+
+
+def _about(
+    message: SharedMessage, groups: Collection[str] | None
+) -> tuple[PartitionId, int, str] | None:
+    """The record that a dead letter of one of the groups, any for None, is about, and why it
+    failed; None for another message.
+    """
+    about = {
+        name.removeprefix(HEADER): (value or b"").decode(errors="replace")
+        for name, value in message.headers() or ()
+        if name.startswith(HEADER)
+    }
+    try:
+        origin = PartitionId(about["topic"], about["topic.id"], int(about["partition"]))
+        place = origin, int(about["offset"]), about.get("exception", about["message"])
+    except (KeyError, ValueError):
+        return None
+    return place if groups is None or about.get("group") in groups else None
 
 
 def _value_for(message: SharedMessage, schema: TopicSchema | None) -> Any:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
-from deltaq import InvalidConfig, Producer, Topic, UnknownTopic
+from deltaq import Corrupt, InvalidConfig, Producer, Topic, UnknownTopic
 from deltaq.admin import NewTopic
 from deltaq.store import Store
 from deltaq.tools.redrive import COPIED, TO_COPY, LetterState, Redrive
@@ -150,6 +152,105 @@ def test_what_a_killed_redrive_has_copied_is_not_copied_with_others(
     assert new_values(shared) == [b"v0", b"v1"]
 
 
+# --- what a killed one has chosen ---
+
+
+def killed(redriven: Redrive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kill a redrive after it has chosen all letters."""
+
+    def is_killed(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(redriven, "_append", is_killed)
+        with pytest.raises(Killed):
+            redriven.run()
+
+
+@contextmanager
+def damaged(shared: ShareWorld, topic: str) -> Iterator[None]:
+    """Within it, the data file of a topic is damaged."""
+    (key,) = [each.key for each in shared.store.list(f"topics/{topic}/") if "parquet" in each.key]
+    content = shared.store.get(key)
+    shared.store.put(key, b"damaged")
+    yield
+    shared.store.put(key, content)
+
+
+def test_letters_that_are_newer_than_the_look_of_a_redrive_are_not_lost(
+    shared: ShareWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared.fill(1)
+    reject_all(shared)
+    before = redrive(shared)
+    shared.fill(1, start=1)
+    reject_all(shared)
+    killed(redrive(shared), monkeypatch)
+    assert before.run() == 2
+    assert new_values(shared) == [b"v0", b"v1"]
+
+
+def test_letters_that_a_redrive_of_another_group_has_chosen_are_not_lost(
+    shared: ShareWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared.fill(1)
+    reject_all(shared)
+    with shared.admin() as admin:
+        set_group(admin, "h", errors_deadletterqueue_topic_name=DEAD)
+    killed(redrive(shared), monkeypatch)
+    assert Redrive(shared.store, "h", shared.clock).run() == 1
+    assert new_values(shared) == [b"v0"]
+
+
+def test_letters_of_a_topic_that_was_deleted_are_not_taken_for_others(
+    shared: ShareWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared.fill(1)
+    reject_all(shared)
+    killed(redrive(shared), monkeypatch)
+    with shared.admin() as admin:
+        admin.delete_topics([DEAD])[DEAD].result(20)
+    shared.fill(1, start=1)
+    reject_all(shared)
+    assert redrive(shared).run({(0, 7)}) == 0
+    assert new_values(shared) == []
+    assert redrive(shared).run() == 1
+    assert new_values(shared) == [b"v1"]
+
+
+@pytest.mark.parametrize("topic", ["t", DEAD])
+def test_what_was_chosen_and_cannot_be_read_is_copied_once_it_can(
+    shared: ShareWorld, monkeypatch: pytest.MonkeyPatch, topic: str
+) -> None:
+    shared.fill(1)
+    reject_all(shared)
+    killed(redrive(shared), monkeypatch)
+    with damaged(shared, topic), pytest.raises(Corrupt):
+        redrive(shared).run()
+    assert redrive(shared).run() == 1
+    assert new_values(shared) == [b"v0"]
+
+
+def test_a_record_that_cannot_be_read_is_left(shared: ShareWorld) -> None:
+    shared.fill(1)
+    reject_all(shared)
+    with damaged(shared, "t"):
+        assert redrive(shared).run() == 0
+        assert redrive(shared).letters()[0].state.startswith("the record cannot be read: ")
+    shared.set(errors_deadletterqueue_copy_record_enable="true")
+    shared.fill(1, start=1)
+    reject_all(shared)
+    assert redrive(shared).run() == 2
+
+
+def test_a_record_that_is_damaged_is_copied_from_its_dead_letter(shared: ShareWorld) -> None:
+    shared.set(errors_deadletterqueue_copy_record_enable="true")
+    shared.fill(1)
+    reject_all(shared)
+    with damaged(shared, "t"):
+        assert redrive(shared).run() == 1
+
+
 class Task(BaseModel):
     """A value of a typed topic."""
 
@@ -269,13 +370,7 @@ def test_what_was_chosen_and_does_not_fit_any_more_is_dropped(
     typed_dead_letters(shared)
     typed(shared, Task)
 
-    def is_killed(*_: object) -> None:
-        raise Killed
-
-    killed = redrive(shared)
-    monkeypatch.setattr(killed, "_append", is_killed)
-    with pytest.raises(Killed):
-        killed.run({(0, 0)})
+    killed(redrive(shared), monkeypatch)
     with shared.admin() as admin:
         admin.delete_topics(["tasks"])["tasks"].result(20)
     typed(shared, OtherTask)

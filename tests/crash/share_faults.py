@@ -18,14 +18,14 @@ from typing import cast
 
 from deltaq import AdminClient, Producer, Topic
 from deltaq.clock import SYSTEM_CLOCK
-from deltaq.names import group_folder
+from deltaq.names import group_folder, topic_folder
 from deltaq.store import open_store
 from deltaq.topics.lookup import TopicLookup
 from tests.crash.sharer import DRAIN, GROUP, TOPIC
 from tests.doubles.sharing import set_group
 from tests.simulation.actors.workers import Delivered, RecordDecision, SharedWork
 from tests.simulation.audit.oracle import Place
-from tests.simulation.audit.shares import ShareAudit
+from tests.simulation.audit.shares import DEAD_LETTERS, ShareAudit, dead_letters
 from tests.simulator.disk import Disk
 
 __all__ = ["ShareRun", "run_share_group"]
@@ -138,6 +138,8 @@ def run_share_group(
             share_auto_offset_reset="earliest",
             share_record_lock_duration_ms=round(LOCK_S * 1000),
             share_delivery_count_limit=DELIVERIES_MAX,
+            errors_deadletterqueue_topic_name=DEAD_LETTERS,
+            errors_deadletterqueue_copy_record_enable="true",
         )
     workers = Workers(root, folder, chance)
     try:
@@ -164,7 +166,7 @@ def run_share_group(
 
 @dataclass
 class _LogOnDisk:
-    """The entries of the group's log, as the audit of simulations has them."""
+    """The group's log and the dead letters, as the audit of simulations has them."""
 
     history: dict[str, list[bytes]] = field(default_factory=dict)
     written: dict[str, tuple[float]] = field(default_factory=dict)
@@ -172,10 +174,11 @@ class _LogOnDisk:
 
 def _check(root: str, folder: Path, found: ShareRun) -> None:
     store, disk = open_store(root), _LogOnDisk()
-    for entry in store.list(group_folder(GROUP) + "_delta_log/"):
-        if entry.key.endswith(".json"):
-            disk.history[entry.key] = [store.get(entry.key)]
-            disk.written[entry.key] = (entry.modified_ms / 1000,)
+    for kept in (group_folder(GROUP), topic_folder(DEAD_LETTERS)):
+        for entry in store.list(kept):
+            if entry.key.endswith((".json", ".parquet")):
+                disk.history[entry.key] = [store.get(entry.key)]
+                disk.written[entry.key] = (entry.modified_ms / 1000,)
     audit = ShareAudit(cast(Disk, disk), GROUP, LOCK_S, DELIVERIES_MAX)
     audit.read()
     head = TopicLookup(store, SYSTEM_CLOCK).head(TOPIC)
@@ -188,6 +191,7 @@ def _check(root: str, folder: Path, found: ShareRun) -> None:
     }
     assert len(places) == found.messages
     audit.compare(found.work, places, head.topic_id)
+    audit.compare_dead_letters(found.work, dead_letters(cast(Disk, disk)))
     found.happened = audit.happened
     assert audit.problems == []
 

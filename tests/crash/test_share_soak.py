@@ -24,6 +24,7 @@ def check_that_locks_ended(run: ShareRun) -> None:
     """A run in which no worker has lost a record proves nothing."""
     assert min(run.faults["kill"], run.faults["stop"]) > 0, run
     assert run.happened["a record was delivered again"] > 0, run
+    assert run.happened["a dead letter was written"] > 0, run
     assert run.work.confirmed
 
 

@@ -6,7 +6,9 @@ from deltaq import AdminClient, NewTopic, Producer
 from deltaq.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from tests.simulation.actors.injection import change_topic, inject_faults, result_of
 from tests.simulation.actors.maintenance import Maintainer, finish_maintenance
+from tests.simulation.actors.redriving import Operator, redrive_all
 from tests.simulation.actors.workers import SharedWork, WorkerActor, drain
+from tests.simulation.audit.redrives import check_redrives, copied_letters
 from tests.simulation.audit.shares import DEAD_LETTERS, audit_share_group, dead_letters
 from tests.simulation.audit.topic import audit_log
 from tests.simulation.harness import ROOT, Actor, Harness
@@ -28,6 +30,10 @@ def run_sharing(harness: Harness) -> SharedWork:
     actors: list[Actor] = [
         *(WorkerActor(harness, f"worker-{number}", work) for number in range(scenario.workers)),
         *(Maintainer(harness, f"maintainer-{number}") for number in range(scenario.maintainers)),
+        *(
+            Operator(harness, f"operator-{number}", GROUP)
+            for number in range(2 if scenario.dead_letters else 0)
+        ),
     ]
     threads = [clock.start_thread(harness.keep_alive(actor), actor.name) for actor in actors]
     threads.append(clock.start_thread(lambda: inject_faults(harness), "faults"))
@@ -38,6 +44,9 @@ def run_sharing(harness: Harness) -> SharedWork:
     for thread in threads:
         thread.join()
     drain(harness, work)
+    if scenario.dead_letters:
+        work.last_redrive = redrive_all(harness, GROUP)
+        drain(harness, work)
     if scenario.maintainers:
         finish_maintenance(harness)
     return work
@@ -59,7 +68,13 @@ def audit_sharing(harness: Harness, work: SharedWork) -> list[str]:
     expected = {place for place in written if place.topic_id == alive}
     audit.compare(work, expected, alive)
     if scenario.dead_letters:
-        audit.compare_dead_letters(work, dead_letters(disk))
+        letters = list(dead_letters(disk))
+        audit.compare_dead_letters(work, letters)
+        copied = copied_letters(disk)
+        audit.happened["a dead letter was copied back"] += len(copied)
+        audit.problems += check_redrives(
+            topic.places, letters, copied, work.last_redrive, may_drop=scenario.recreates
+        )
     harness.network.happened += audit.happened + topic.happened
     return [*harness.unexpected, *topic.problems, *audit.problems]
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
+from deltaq import names
 from deltaq.clock import SYSTEM_CLOCK
 from tests.simulation.actors.workers import (
     ACCEPT,
@@ -16,7 +18,8 @@ from tests.simulation.actors.workers import (
     SharedWork,
 )
 from tests.simulation.audit.oracle import Place
-from tests.simulation.audit.shares import ShareAudit
+from tests.simulation.audit.redrives import check_redrives, copied_letters
+from tests.simulation.audit.shares import DeadLetter, ShareAudit
 from tests.simulator.disk import Disk
 
 KEY = ("id", 0)
@@ -143,7 +146,7 @@ def lettered(*steps: Step, letters: tuple[float, ...], decided: tuple[int, ...] 
     """What is wrong with dead letters of one record, written at these times."""
     made = audit(*steps)
     work = SharedWork(decided=[decision(kind) for kind in decided])
-    made.compare_dead_letters(work, [(PLACE, landed) for landed in letters])
+    made.compare_dead_letters(work, [DeadLetter(PLACE, landed) for landed in letters])
     return "\n".join(made.problems)
 
 
@@ -189,3 +192,57 @@ def test_the_last_delivery_may_end_without_a_decision() -> None:
         "a record was delivered again": 2,
         "a record was delivered too often": 1,
     }
+
+
+AGAIN = Place("id", 0, 1)
+LATER = Place("id", 0, 2)
+
+
+def redriven(
+    *places: Place,
+    letters: tuple[DeadLetter, ...] = (DeadLetter(PLACE, 3.0),),
+    copied: tuple[int, ...] = (),
+    may_drop: bool = False,
+) -> str:
+    """What is wrong with a record at these places, after a last redrive at 5 s."""
+    found = check_redrives({"m": places}, letters, {*copied}, 5.0, may_drop=may_drop)
+    return "\n".join(found)
+
+
+def test_one_more_record_for_each_dead_letter_is_right() -> None:
+    assert redriven(PLACE, AGAIN, copied=(0,)) == ""
+    both = DeadLetter(PLACE, 1.0), DeadLetter(AGAIN, 2.0)
+    assert redriven(PLACE, AGAIN, LATER, letters=both, copied=(0, 1)) == ""
+    assert redriven(PLACE, copied=(0,), may_drop=True) == ""
+    for letter in (DeadLetter(PLACE, 6.0), DeadLetter(PLACE, 3.0, has_record=False)):
+        assert redriven(PLACE, letters=(letter,)) == ""
+
+
+@pytest.mark.parametrize(
+    ("places", "copied", "expected"),
+    [
+        ((PLACE, AGAIN, LATER), (0,), "m was copied back 2 times, for 1 dead letters"),
+        ((PLACE, AGAIN), (), "m was copied back 1 times, for 0 dead letters"),
+        ((PLACE,), (0,), "m was copied back 0 times, for 1 dead letters"),
+        ((PLACE,), (), "dead letter 0 of Place(topic_id='id', partition=0, offset=0) was not"),
+    ],
+)
+def test_a_record_that_was_redriven_twice_or_lost_is_found(
+    places: tuple[Place, ...], copied: tuple[int, ...], expected: str
+) -> None:
+    assert expected in redriven(*places, copied=copied)
+
+
+def test_a_record_that_was_redriven_twice_is_found_though_others_may_be_dropped() -> None:
+    assert "2 times" in redriven(PLACE, AGAIN, LATER, copied=(0,), may_drop=True)
+
+
+def test_the_letters_that_are_copied_are_read_from_the_log() -> None:
+    disk = Disk("d", SYSTEM_CLOCK)
+    folder = names.group_folder("redrive.dlq.shared")
+    archiving, archived = [1, 3, 0, 1, 0], [2, 4]
+    for version, body in enumerate((state(0, archiving), state(1, archiving, archived))):
+        action = {"domain": "deltaq.share.dlq.shared/id/0", "configuration": json.dumps(body)}
+        entry = json.dumps({"domainMetadata": action | {"removed": False}}).encode()
+        disk.create(f"{folder}_delta_log/{version:020}.json", entry)
+    assert copied_letters(disk) == {0, 2, 3}

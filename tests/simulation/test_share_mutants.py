@@ -15,9 +15,13 @@ from deltaq.share_consumer import consumer, topics
 from deltaq.share_consumer.consumer import ShareConsumer
 from deltaq.share_groups import dead_letters, exchange, state
 from deltaq.share_groups.dead_letters import DeadLetters
+from deltaq.share_groups.exchange import Exchange
 from deltaq.share_groups.locks import LockWatch
 from deltaq.share_groups.log import ShareLog
 from deltaq.share_groups.state import ARCHIVED, DeliveryLimit, OffsetSpan, SharePartition, Status
+from deltaq.tools import redrive
+from deltaq.tools.redrive import Redrive
+from deltaq.topics.append_once import append_once
 from tests.depth import fifth
 from tests.simulation.noticing import expect_notice
 from tests.simulation.scenario import SHARING, Scenario, scenario_of
@@ -192,6 +196,45 @@ def archives_later_failures_too(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(exchange, "without_dead_letters", lambda state, until: without(state, 10**9))
 
 
+# --- redrives ---
+
+
+def copies_again_what_a_killed_redrive_has_copied(patch: pytest.MonkeyPatch) -> None:
+    def unnamed(log: Any, store: Any, clock: Any, app_id: str, *about: Any) -> int:
+        return append_once(log, store, clock, f"{app_id}/{clock.unique_id()}", *about)
+
+    patch.setattr(redrive, "append_once", unnamed)
+
+
+def archives_dead_letters_before_they_are_copied(patch: pytest.MonkeyPatch) -> None:
+    append = Redrive._append
+
+    def late(self: Any, topic: str, records: Any) -> None:
+        published = max(since for since, *_ in records)
+        self._log.exchange(Exchange("redrive", published=published), self._deadline())
+        append(self, topic, records)
+
+    patch.setattr(Redrive, "_append", late)
+
+
+def leaves_the_last_of_several_dead_letters(patch: pytest.MonkeyPatch) -> None:
+    append = Redrive._append
+
+    def lossy(self: Any, topic: str, records: Any) -> None:
+        append(self, topic, records[: max(1, len(records) - 1)])
+
+    patch.setattr(Redrive, "_append", lossy)
+
+
+def copies_only_dead_letters_of_the_first_partition(patch: pytest.MonkeyPatch) -> None:
+    states = Redrive._states
+
+    def some(self: Any, letters: Any) -> Any:
+        return states(self, [each for each in letters if not each.origin.partition])
+
+    patch.setattr(Redrive, "_states", some)
+
+
 MUTATIONS = {
     accepts_what_another_worker_holds: 117,
     ends_locks_at_once: 0,
@@ -212,6 +255,10 @@ MUTATIONS = {
     archives_before_the_dead_letters_are_written: 8,
     writes_dead_letters_again_with_later_ones: 45,
     archives_later_failures_too: 21,
+    copies_again_what_a_killed_redrive_has_copied: 0,
+    archives_dead_letters_before_they_are_copied: 0,
+    leaves_the_last_of_several_dead_letters: 0,
+    copies_only_dead_letters_of_the_first_partition: 0,
 }
 """Each with the seed that noticed it last."""
 

@@ -33,6 +33,7 @@ __all__ = [
     "SharedWork",
     "WorkerActor",
     "drain",
+    "is_explained",
 ]
 
 ACCEPT, RELEASE, REJECT, RENEW = (int(kind) for kind in AcknowledgeType)
@@ -68,12 +69,15 @@ class RecordDecision:
 
 @dataclass
 class SharedWork:
-    """What the workers have seen, decided, and heard of their decisions."""
+    """What the workers have seen, decided, and heard of their decisions; and the simulated time at
+    which the last redrive of dead letters began.
+    """
 
     delivered: list[Delivered] = field(default_factory=list)
     decided: list[RecordDecision] = field(default_factory=list)
     confirmed: list[RecordDecision] = field(default_factory=list)
     refused: list[RecordDecision] = field(default_factory=list)
+    last_redrive: float = 0.0
 
 
 class WorkerActor:
@@ -91,7 +95,7 @@ class WorkerActor:
             try:
                 self._live(machine, harness.between(1, 40))
             except KafkaException as error:
-                if not _is_explained(error):
+                if not is_explained(error):
                     harness.report_unexpected(f"{machine.name} got {error}")
             machine.clock.sleep(harness.between(0, 1))
         self.is_done = True
@@ -175,7 +179,7 @@ class Handling:
     def _decide(self, record: SharedMessage) -> None:
         harness = self.harness
         kind = ACCEPT if not self.decides or harness.chance(0.6) else RELEASE
-        if kind == RELEASE and harness.chance(0.2):
+        if kind == RELEASE and harness.chance(0.6 if harness.scenario.dead_letters else 0.2):
             kind = REJECT
         if harness.chance(0.1):
             self.consumer.acknowledge(record, AcknowledgeType(RELEASE))  # thinks better of it
@@ -247,6 +251,6 @@ def _place(record: Message) -> Place:
     return Place(record.topic_id or "", record.partition() or 0, record.offset() or 0)
 
 
-def _is_explained(error: KafkaException) -> bool:
+def is_explained(error: KafkaException) -> bool:
     """Whether an injected fault explains an error of `close`, or of a store that was damaged."""
     return isinstance(error, Unavailable | OutcomeUnknown) or error.error == KafkaError._TRANSPORT

@@ -9,14 +9,23 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from deltaq import names
 from tests.simulation.actors.workers import ACCEPT, REJECT, RELEASE, RecordDecision, SharedWork
 from tests.simulation.audit.oracle import Place, logged_actions, rows_of
 from tests.simulator.disk import Disk
 
-__all__ = ["DEAD_LETTERS", "ShareAudit", "audit_share_group", "dead_letters"]
+__all__ = [
+    "ARCHIVED",
+    "DEAD_LETTERS",
+    "PREFIX",
+    "DeadLetter",
+    "ShareAudit",
+    "audit_share_group",
+    "dead_letters",
+    "logged_records",
+]
 
 PREFIX = "deltaq.share."
 
@@ -38,6 +47,17 @@ class LoggedRecord:
 
 FINISHED = LoggedRecord("finished")
 NEW = LoggedRecord("new")
+
+
+class DeadLetter(NamedTuple):
+    """A dead letter: the record that it is about, when it came to be, and whether it has a copy of
+    the record.
+    """
+
+    place: Place
+    landed: float
+    has_record: bool = True
+
 
 Taken = tuple[Place, int]
 """A record, and the number of its delivery."""
@@ -94,7 +114,7 @@ class ShareAudit:
         self, version: int, operation: str, by: str, key: tuple[str, int], body: dict[str, Any]
     ) -> None:
         """Check what an entry makes of a partition."""
-        before, after = self.records.get(key, {}), dict(_logged_records(body))
+        before, after = self.records.get(key, {}), dict(logged_records(body))
         start = self.starts.get(key, body["start"])
         if body["start"] < start:
             self._wrong(version, f"moves the start of {key} back from {start}")
@@ -199,9 +219,7 @@ class ShareAudit:
 
     # --- dead letters ---
 
-    def compare_dead_letters(
-        self, work: SharedWork, letters: Iterable[tuple[Place, float]]
-    ) -> None:
+    def compare_dead_letters(self, work: SharedWork, letters: Iterable[DeadLetter]) -> None:
         """Check that each record that failed has one of the dead letters, written after it failed
         and before it was archived, and that no other record has one.
         """
@@ -209,7 +227,7 @@ class ShareAudit:
         for place, deliveries in sorted(self.dropped - accepted, key=repr):
             self.problems.append(f"{place} was given up in delivery {deliveries}, not as a failure")
         written: Counter[Place] = Counter()
-        for place, landed in letters:
+        for place, landed, _ in letters:
             written[place] += 1
             if landed < self.failed.get(place, float("inf")):
                 self.problems.append(f"{place} has a dead letter, and had not failed")
@@ -271,8 +289,8 @@ class ShareAudit:
         self.happened[f"a decision {each.kind} was confirmed"] += 1
 
 
-def dead_letters(disk: Disk) -> Iterator[tuple[Place, float]]:
-    """The records that have a dead letter, and when this came to be, in the order of the log."""
+def dead_letters(disk: Disk) -> Iterator[DeadLetter]:
+    """All dead letters, in the order of the log."""
     folder = names.topic_folder(DEAD_LETTERS)
     for landed, actions in logged_actions(disk, folder):
         for add in (action["add"] for action in actions if "add" in action):
@@ -283,7 +301,8 @@ def dead_letters(disk: Disk) -> Iterator[tuple[Place, float]]:
                         about[f"__dlq.errors.{name}"]
                         for name in ("topic.id", "partition", "offset")
                     )
-                    yield Place(topic_id, int(partition), int(offset)), landed
+                    place = Place(topic_id, int(partition), int(offset))
+                    yield DeadLetter(place, landed, row["value"] is not None)
 
 
 def _partition(domain: str) -> tuple[str, int]:
@@ -291,7 +310,7 @@ def _partition(domain: str) -> tuple[str, int]:
     return topic_id, int(number)
 
 
-def _logged_records(body: dict[str, Any]) -> Iterator[tuple[int, LoggedRecord]]:
+def logged_records(body: dict[str, Any]) -> Iterator[tuple[int, LoggedRecord]]:
     """What a partition's state says, by offset."""
     at = body["start"]
     for length, state, *numbers in body["spans"]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ import pyarrow as pa
 
 from deltaq.clock import Clock
 from deltaq.config import topic_properties
-from deltaq.errors import InvalidConfig, UnknownTopic
+from deltaq.errors import Corrupt, InvalidConfig, UnknownTopic
 from deltaq.serde.columns import comment_of, members_of, table_field
 from deltaq.serde.schema import TopicSchema
 from deltaq.serde.source import schema_of
@@ -138,10 +139,20 @@ class DeadLetters:
         # A later log of this group, after its folder was removed, begins with version 0 again.
         app_id = f"deltaq.dead_letters/{self._group}/{group.created_ms}"
         try:
-            fitting = self._prepare(log, self._schemas(failed if is_copied else ()), deadline)
+            fitting = self._prepare(log, self._origins(failed) if is_copied else {}, deadline)
             return append_once(log, self._store, self._clock, app_id, rows_after, deadline)
         except UnknownTopic:
             return -1  # it is deleted at this moment: the next call makes it anew
+
+    def _origins(self, topics: Collection[str]) -> dict[str, TopicSchema | None]:
+        """The schemas of topics. One whose log is damaged is left out: it must not stop a member
+        that reads others.
+        """
+        found: dict[str, TopicSchema | None] = {}
+        for topic in sorted(topics):
+            with suppress(Corrupt):
+                found |= self._schemas({topic})
+        return found
 
     def _prepare(
         self, log: TopicLog, origins: Mapping[str, TopicSchema | None], deadline: float

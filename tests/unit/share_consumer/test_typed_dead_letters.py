@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel
 
-from deltaq import Producer, Topic
+from deltaq import Producer, Topic, names
 from deltaq.admin import NewTopic
 from deltaq.serde.schema import TopicSchema, Unreadable
 from tests.doubles.sharing import ShareWorld
@@ -181,3 +181,19 @@ def test_a_topic_that_was_made_for_dead_letters_keeps_its_settings(shared: Share
     write(shared, "tasks", Task(id=7))
     reject(shared, "tasks")
     assert values(shared) == [None]
+
+
+def test_a_topic_whose_log_is_damaged_does_not_stop_a_member_that_reads_another(
+    shared: ShareWorld,
+) -> None:
+    write(shared, "tasks", Task(id=7))
+    shared.fill(1)
+    with shared.consumer("tasks") as first, shared.consumer("t") as second:
+        for message in first.poll(0):
+            first.reject(message)
+        first.commit_sync()
+        log = names.topic_log("tasks")
+        count = sum(each.key.endswith(".json") for each in shared.store.list(log))
+        shared.store.create(f"{log}{count:020}.json", b"damaged")
+        assert len(second.poll(0)) == 1
+        assert values(shared) == [None]

@@ -171,12 +171,12 @@ class Redrive:
                 for offset in range(start, end)
                 if wanted is None or (partition, offset) in wanted
             ]
-            yield from self._read_at(partition, offsets, {self._group})
+            yield from self._read_at(partition, offsets, self._group)
 
     def _read_at(
-        self, partition: int, offsets: Sequence[int], groups: Collection[str] | None = None
+        self, partition: int, offsets: Sequence[int], group: str | None = None
     ) -> Iterator[list[_Letter]]:
-        """The dead letters of these groups, all for None, at offsets in order, some at a time.
+        """The dead letters of a group, of all for None, at offsets in order, some at a time.
         Raises Corrupt for one that cannot be read.
         """
         for first in range(0, len(offsets), AT_ONCE):
@@ -185,12 +185,10 @@ class Redrive:
             for part in parts:
                 if part.damage is not None:
                     raise part.damage
-                yield list(self._letters(part.messages, groups))
+                yield list(self._letters(part.messages, group))
 
-    def _letters(
-        self, messages: Sequence[SharedMessage], groups: Collection[str] | None
-    ) -> Iterator[_Letter]:
-        found = [(message, about) for message in messages if (about := _about(message, groups))]
+    def _letters(self, messages: Sequence[SharedMessage], group: str | None) -> Iterator[_Letter]:
+        found = [(message, about) for message in messages if (about := _about(message, group))]
         originals, damages = self._originals([about for _, about in found])
         for message, (origin, offset, reason) in found:
             is_copy = message.key() is not None or message.value() is not None
@@ -279,11 +277,9 @@ class Redrive:
             yield AppendedRow(partition, now_ms, message.key(), headers or None, value)
 
 
-def _about(
-    message: SharedMessage, groups: Collection[str] | None
-) -> tuple[PartitionId, int, str] | None:
-    """The record that a dead letter of one of the groups, any for None, is about, and why it
-    failed; None for another message.
+def _about(message: SharedMessage, group: str | None) -> tuple[PartitionId, int, str] | None:
+    """The record that a dead letter of the group, of any for None, is about, and why it failed;
+    None for another message.
     """
     about = {
         name.removeprefix(HEADER): (value or b"").decode(errors="replace")
@@ -295,7 +291,7 @@ def _about(
         place = origin, int(about["offset"]), about.get("exception", about["message"])
     except (KeyError, ValueError):
         return None
-    return place if groups is None or about.get("group") in groups else None
+    return place if group in (None, about.get("group")) else None
 
 
 def _value_for(message: SharedMessage, schema: TopicSchema | None) -> Any:

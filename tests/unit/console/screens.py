@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from deltaq import Consumer, Producer, Topic
+from deltaq import AdminClient, Consumer, Producer, ShareConsumer, Topic
 from deltaq.views import Views
+from tests.doubles.sharing import set_group
 from tests.examples.browser import Tab, open_tab
 from tests.unit.console.conftest import TOKEN, made, served
 
@@ -26,6 +27,7 @@ SCREENS = (
     "topic",
     "messages",
     "group",
+    "queue",
     "views",
     "maintenance",
     "cost",
@@ -45,6 +47,10 @@ def fill(root: str) -> None:
     Topic(
         "page-views", partitions=12, config={"retention.ms": 86_400_000}, bootstrap_servers=root
     ).create()
+    Topic("mails", partitions=2, bootstrap_servers=root).create()
+    with AdminClient(bootstrap_servers=root) as admin:
+        set_group(admin, "mailers", share_auto_offset_reset="earliest")
+        set_group(admin, "mailers", errors_deadletterqueue_topic_name="dlq.mails")
     with Producer(bootstrap_servers=root, maintenance_enable=False) as producer:
         for number in range(400):
             producer.produce(
@@ -67,7 +73,9 @@ def fill(root: str) -> None:
 
 @contextmanager
 def living(root: str) -> Iterator[None]:
-    """Within it, orders come in waves, and two groups read them: one keeps up, one does not."""
+    """Within it, orders come in waves, and two groups read them: one keeps up, one does not. The
+    workers of a queue send mails about some of them.
+    """
     stop = threading.Event()
 
     def produce() -> None:
@@ -81,6 +89,7 @@ def living(root: str) -> Iterator[None]:
                     producer.produce(
                         "orders", json.dumps(order), key=f"customer-{number % 50}", headers=headers
                     )
+                producer.produce("mails", b"order %d" % number, partition=number % 2)
                 producer.poll(0)
                 stop.wait(0.05)
 
@@ -97,11 +106,24 @@ def living(root: str) -> Iterator[None]:
                 consumer.consume(50 if pause_s else 500, timeout=0.1)
                 stop.wait(pause_s)
 
+    def send(client: str) -> None:
+        conf = {"bootstrap.servers": root, "group.id": "mailers", "client.id": client}
+        with ShareConsumer(conf, max_poll_records=5) as worker:
+            worker.subscribe(["mails"])
+            while not stop.is_set():
+                for message in worker.poll(0.1):
+                    if (message.offset() or 0) % 40 == 7:
+                        worker.reject(message, error=LookupError("no such address"))
+                    elif (message.offset() or 0) % 25 == 3 and message.delivery_count() == 1:
+                        worker.release(message, delay=30, error=OSError("mailbox full"))
+                stop.wait(0.6)
+
     work = [threading.Thread(target=produce)]
     work += [
         threading.Thread(target=consume, args=("billing", 0.0, f"billing-{at}")) for at in range(2)
     ]
     work += [threading.Thread(target=consume, args=("fraud-check", 0.08, "fraud-check"))]
+    work += [threading.Thread(target=send, args=(f"mailer-{at}",)) for at in range(3)]
     with ExitStack() as ends:
         for thread in work:
             thread.start()
@@ -125,8 +147,8 @@ def take(tab: Tab, url: str, folder: Path, points: int) -> None:
         f"document.querySelector('#live .tile .spark polyline')?.points.length >= {min(points, 60)}"
     )
     charted = f"document.querySelector('#live .chart polyline')?.points.length >= {points}"
-    picture("overview", "", drawn, height=800)
-    picture("overview-dark", "", drawn, height=800, is_dark=True)
+    picture("overview", "", drawn, height=900)
+    picture("overview-dark", "", drawn, height=900, is_dark=True)
     picture("topic", "/topics/orders", charted)
     picture(
         "messages",
@@ -134,6 +156,12 @@ def take(tab: Tab, url: str, folder: Path, points: int) -> None:
         "document.querySelectorAll('.messages tbody tr').length == 10",
     )
     picture("group", "/groups/fraud-check", charted)
+    picture(
+        "queue",
+        "/queues/mailers",
+        "document.querySelectorAll('#live section:last-child tbody code').length == 3",
+        height=680,
+    )
     picture("views", "/views/drinks/check?view=sales", "document.querySelector('.notice.equal')")
     picture("maintenance", "/maintenance", "document.querySelector('.lines, .muted')", height=620)
     picture("cost", "/cost", charted)

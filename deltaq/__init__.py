@@ -65,7 +65,13 @@ if typing.TYPE_CHECKING:
     from deltaq.consumer import Consumer, ConsumerHealth, DeserializingConsumer, PartitionHealth
     from deltaq.producer import Producer, SerializingProducer
     from deltaq.serde.errors import ConsumeError, ProduceError, SerializationError
-    from deltaq.share_consumer import DeserializingShareConsumer, Messages, ShareConsumer
+    from deltaq.share_consumer import (
+        DeserializingShareConsumer,
+        Messages,
+        ShareAcknowledgements,
+        ShareConsumer,
+        ShareGroupMetadata,
+    )
     from deltaq.store.bucket_setup import BucketSetup, setup
     from deltaq.topic import Topic
     from deltaq.topics.arrow_input import ArrowInput
@@ -110,7 +116,9 @@ __all__ = [
     "QueueFull",
     "SerializationError",
     "SerializingProducer",
+    "ShareAcknowledgements",
     "ShareConsumer",
+    "ShareGroupMetadata",
     "Topic",
     "TopicExists",
     "TopicPartition",
@@ -141,7 +149,9 @@ _LOADED_WHEN_USED = {
     "Producer": "producer",
     "SerializationError": "serde.errors",
     "SerializingProducer": "producer",
+    "ShareAcknowledgements": "share_consumer",
     "ShareConsumer": "share_consumer",
+    "ShareGroupMetadata": "share_consumer",
     "Topic": "topic",
     "cut": "transactions.cut",
     "setup": "store.bucket_setup",

@@ -45,11 +45,11 @@ class SharePartitionDescription:
     """How far a share group has come in a partition.
 
     Records below `start_offset` are finished, those from `next_offset` on were never taken.
-    Between them, `acquired` are held by members, `available` wait to be delivered again, of which
-    `delayed` not yet, and `acknowledged` and `archived` are finished. `lag` is the number of
-    records that are not finished, offsets without a record included. `oldest_ms` is the timestamp
-    of the first of them, in milliseconds since 1970 UTC; None if there is none, or if it cannot be
-    read.
+    Between them, `acquired` are held by members, or acknowledged in open transactions, `available`
+    wait to be delivered again, of which `delayed` not yet, and `acknowledged` and `archived` are
+    finished. `lag` is the number of records that are not finished, offsets without a record
+    included. `oldest_ms` is the timestamp of the first of them, in milliseconds since 1970 UTC;
+    None if there is none, or if it cannot be read.
     """
 
     topic: str
@@ -158,7 +158,7 @@ def _described(
         state.start,
         state.end,
         end,
-        found[RecordState.ACQUIRED],
+        found[RecordState.ACQUIRED] + found[RecordState.PENDING],
         found[RecordState.AVAILABLE],
         delayed,
         found[RecordState.ACKNOWLEDGED],

@@ -24,6 +24,10 @@ from deltaq.metadata import ClusterMetadata
 from deltaq.producer import Producer
 from deltaq.producer.producer import DeliveryCallback
 from deltaq.producer.topic_handle import HeadersInput
+from deltaq.share_groups.transaction_acknowledgements import (
+    ShareAcknowledgements,
+    ShareGroupMetadata,
+)
 from deltaq.store import Store
 from deltaq.topic import Topic
 from deltaq.topics.arrow_input import ArrowInput
@@ -31,7 +35,9 @@ from deltaq.weak import weakly
 
 if TYPE_CHECKING:
     from deltaq.aio.consumer import AIOConsumer
+    from deltaq.aio.share_consumer import AIOShareConsumer
     from deltaq.consumer import Consumer
+    from deltaq.share_consumer import ShareConsumer
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -69,7 +75,7 @@ class LoopProducer(Producer):
 class AIOTransaction:
     """A transaction as an asynchronous context manager; see `Producer.transaction`."""
 
-    def __init__(self, producer: AIOProducer, consumer: Consumer | None) -> None:
+    def __init__(self, producer: AIOProducer, consumer: Consumer | ShareConsumer | None) -> None:
         self._of = producer
         self._block = producer._producer.transaction(consumer=consumer)
 
@@ -289,6 +295,17 @@ class AIOProducer:
             partial(self._producer.send_offsets_to_transaction, positions, group_metadata, timeout)
         )
 
+    async def send_share_acknowledgements_to_transaction(
+        self,
+        acknowledgements: ShareAcknowledgements,
+        group_metadata: ShareGroupMetadata,
+        timeout: float | None = -1,
+        /,
+    ) -> None:
+        """See `Producer.send_share_acknowledgements_to_transaction`."""
+        send = self._producer.send_share_acknowledgements_to_transaction
+        await self._run(partial(send, acknowledgements, group_metadata, timeout))
+
     async def commit_transaction(self, timeout: float | None = -1, /) -> None:
         """See `Producer.commit_transaction`."""
         await self._serve(self._producer.commit_transaction, timeout)
@@ -297,7 +314,9 @@ class AIOProducer:
         """See `Producer.abort_transaction`."""
         await self._serve(self._producer.abort_transaction, timeout)
 
-    def transaction(self, *, consumer: AIOConsumer[Any, Any] | None = None) -> AIOTransaction:
+    def transaction(
+        self, *, consumer: AIOConsumer[Any, Any] | AIOShareConsumer[Any, Any] | None = None
+    ) -> AIOTransaction:
         """A transaction as a context manager; see `Producer.transaction`."""
         return AIOTransaction(self, None if consumer is None else consumer._consumer)
 

@@ -14,6 +14,10 @@ from deltaq.errors import IllegalStateException
 from deltaq.message import AcknowledgeType, K, Message, V
 from deltaq.share_consumer import Messages, ShareConsumer
 from deltaq.share_consumer.consumer import LOOP_POLL_S, CommitCallback, Results
+from deltaq.share_groups.transaction_acknowledgements import (
+    ShareAcknowledgements,
+    ShareGroupMetadata,
+)
 from deltaq.store import Store
 from deltaq.topic import Topic
 
@@ -181,6 +185,14 @@ class AIOShareConsumer(SerialClient, Generic[K, V]):
     async def renew(self, message: Message[Any, Any], timeout: float = 60) -> None:
         """Begin the lock of a message anew, as `ShareConsumer.renew`."""
         await self._call(self._consumer.renew, message, timeout)
+
+    async def share_group_metadata(self) -> ShareGroupMetadata:
+        """Which member of which group this is, as `ShareConsumer.share_group_metadata`."""
+        return await self._call_here(self._consumer.share_group_metadata)
+
+    async def acknowledgements_for_transaction(self, timeout: float = 60) -> ShareAcknowledgements:
+        """Hand over what is decided, as `ShareConsumer.acknowledgements_for_transaction`."""
+        return await self._call(self._consumer.acknowledgements_for_transaction, timeout)
 
     async def commit_sync(self, timeout: float = 60) -> Results:
         """Write what is decided, and return the results, as `ShareConsumer.commit_sync`."""

@@ -83,7 +83,7 @@ def _files(files: StagedFiles) -> str:
 @_VERBS.add("describe")
 def describe_transaction(session: CliSession, transactional_id: Id) -> None:
     """Describe a transactional id: its newest decision and where that is published, pending offsets
-    of groups, and files that no decision names.
+    of groups, share groups with pending acknowledgements, and files that no decision names.
     """
     of = _found(session, transactional_id)
     missing = {*of.missing}
@@ -108,6 +108,14 @@ def describe_transaction(session: CliSession, transactional_id: Id) -> None:
         for held in of.pending
         for offset in held.pending.offsets
     ]
+    acknowledging = [
+        {
+            "group": held.group,
+            "epoch": held.transaction.epoch,
+            "number": held.transaction.number,
+        }
+        for held in of.acknowledging
+    ]
     staged = [
         {
             "topic": files.topic,
@@ -122,7 +130,12 @@ def describe_transaction(session: CliSession, transactional_id: Id) -> None:
     summary = _summary(session, of)
     if session.out.is_json:
         numbers = {"number": of.head.number, "unpublished": list(of.missing)}
-        parts = {"decided": decided, "pending": pending, "staged": staged}
+        parts = {
+            "decided": decided,
+            "pending": pending,
+            "acknowledging": acknowledging,
+            "staged": staged,
+        }
         session.out.json({**summary, **numbers, **parts})
         return
     session.out.fields(
@@ -146,6 +159,7 @@ def describe_transaction(session: CliSession, transactional_id: Id) -> None:
             [Column("topic"), Column("records", as_count), sizes[0], Column("published", _yes)],
         ),
         (pending, [Column("group"), *place, *whose]),
+        (acknowledging, [Column("group"), *whose]),
         (staged, [Column("topic"), *sizes, *whose, Column("open", _yes)]),
     )
     for rows, columns in tables:
@@ -192,6 +206,7 @@ def _effect(of: TransactionalId) -> str:
     parts = [f"publish a transaction to {_names(list(of.missing))}"] if of.missing else []
     parts += [f"drop {_files(files)}" for files in of.staged if files.transaction is not None]
     parts += [f"drop pending offsets of group {held.group}" for held in of.pending]
+    parts += [f"give back messages of share group {held.group}" for held in of.acknowledging]
     client = f"client {of.head.client_id}" if of.head.client_id else "its client"
     return "; ".join([*parts, f"fence the producer of epoch {of.head.epoch} ({client})"])
 

@@ -24,11 +24,17 @@ from deltaq.maintenance.log_cleanup import entry_time_ms
 from deltaq.maintenance.log_maintenance import LogMaintenance
 from deltaq.maintenance.report import Notify, Report
 from deltaq.maintenance.settings import MaintenanceSettings
+from deltaq.names import TransactionKey
 from deltaq.share_groups.exchange import PartitionId
 from deltaq.share_groups.log import ShareGroup, ShareLog
+from deltaq.share_groups.transaction_acknowledgements import pending_transactions
 from deltaq.store import ObjectEntry, Store
 from deltaq.topics.log import TopicLog
-from deltaq.transactions.resolution import may_be_committed, resolve_offsets
+from deltaq.transactions.resolution import (
+    may_be_committed,
+    resolve_acknowledgements,
+    resolve_offsets,
+)
 from deltaq.transactions.state import AbortReason
 from deltaq.work import finish
 
@@ -119,7 +125,10 @@ class GroupPass:
                 yield from self._planned_of_log(state)
 
     def _planned_of_share_group(self, state: TableState) -> Iterator[str]:
-        if over := self._over(ShareGroup(state, self._folder)):
+        group = ShareGroup(state, self._folder)
+        if overdue := self._overdue_acknowledgements(group):
+            yield f"end {len(overdue)} transactions that have acknowledgements"
+        if over := self._over(group):
             yield f"forget {len(over)} partitions of deleted topics"
         with raising_unavailable():
             yield from self._planned_of_log(state)
@@ -168,11 +177,18 @@ class GroupPass:
 
     def _run_share_group(self, state: TableState) -> Counter[str]:
         """The round of a share group: it has no heartbeats, and its state does not expire."""
+        log = ShareLog(self._store, self._group, self._clock, "deltaq-maintenance")
+        if overdue := self._overdue_acknowledgements(ShareGroup(state, self._folder)):
+            self._report.line(f"end {len(overdue)} transactions that have acknowledgements")
+            deadline = self._clock.monotonic() + FORGET_TIMEOUT_S
+            about = AbortReason.TIMEOUT, self._clock, deadline
+            ended = resolve_acknowledgements(self._store, log, overdue, *about)
+            self._report.counts["pending acknowledgements resolved"] += ended
+            state = self._log.state()
         self._log_maintenance.write_checkpoint(state)
         if self._log_maintenance.is_clean_up_due():
             if over := self._over(ShareGroup(state, self._folder)):
                 self._report.line(f"forget {len(over)} partitions of deleted topics")
-                log = ShareLog(self._store, self._group, self._clock, "deltaq-maintenance")
                 log.forget(over, self._clock.monotonic() + FORGET_TIMEOUT_S)
                 self._report.counts["partitions forgotten"] += len(over)
             self._clean_log()
@@ -215,6 +231,16 @@ class GroupPass:
             of
             for of in pending
             if not may_be_committed(self._store, of.transaction, now_ms - of.time_ms, self._clock)
+        ]
+
+    def _overdue_acknowledgements(self, group: ShareGroup) -> list[TransactionKey]:
+        """The transactions with acknowledgements that have ended, or whose time-out is over."""
+        now_ms = expiry_ms(self._store, self._clock)
+        pending = pending_transactions(group.partitions().values())
+        return [
+            transaction
+            for transaction, time_ms in sorted(pending.items())
+            if not may_be_committed(self._store, transaction, now_ms - time_ms, self._clock)
         ]
 
     def _members(self, state: TableState) -> frozenset[str]:

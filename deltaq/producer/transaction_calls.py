@@ -6,10 +6,14 @@ from __future__ import annotations
 
 import logging
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from deltaq.errors import InvalidConfig, KafkaError, KafkaException
 from deltaq.message import OFFSET_BEGINNING, OFFSET_END, OFFSET_STORED, TopicPartition
+from deltaq.share_groups.transaction_acknowledgements import (
+    ShareAcknowledgements,
+    ShareGroupMetadata,
+)
 
 if TYPE_CHECKING:
     from deltaq.producer.transactions import Transactions
@@ -31,6 +35,15 @@ class TransactionConsumer(Protocol):
     def _unsent(self) -> list[TopicPartition]: ...
     def _to_send(self) -> list[TopicPartition]: ...
     def _mark_sent(self) -> None: ...
+
+
+@runtime_checkable
+class TransactionShareConsumer(Protocol):
+    """What a transaction needs of the share consumer whose messages it acknowledges."""
+
+    def share_group_metadata(self) -> ShareGroupMetadata: ...
+    def acknowledgements_for_transaction(self) -> ShareAcknowledgements: ...
+    def _undo_transaction(self, handed_over: ShareAcknowledgements) -> None: ...
 
 
 class TransactionCalls:
@@ -73,6 +86,22 @@ class TransactionCalls:
         """
         self._configured().send_offsets(positions, group_metadata, timeout)
 
+    def send_share_acknowledgements_to_transaction(
+        self,
+        acknowledgements: ShareAcknowledgements,
+        group_metadata: ShareGroupMetadata,
+        timeout: float | None = -1,
+        /,
+    ) -> None:
+        """Acknowledge messages of a share consumer with the transaction: what
+        `ShareConsumer.acknowledgements_for_transaction` and `share_group_metadata` return.
+
+        Until the transaction has ended, the messages stay locked. After an abort they are delivered
+        again. Requires an abort if the consumer does not hold all of them any more
+        (INVALID_RECORD_STATE); so does the commit if the lock of one of them was over before.
+        """
+        self._configured().send_acknowledgements(acknowledgements, group_metadata, timeout)
+
     def commit_transaction(self, timeout: float | None = -1, /) -> None:
         """Commit: write what is still queued, decide, and make the messages and offsets visible.
         Runs delivery callbacks; what they raise is raised after the commit.
@@ -90,23 +119,29 @@ class TransactionCalls:
         """
         self._configured().abort(timeout)
 
-    def transaction(self, *, consumer: TransactionConsumer | None = None) -> TransactionBlock:
+    def transaction(
+        self, *, consumer: TransactionConsumer | TransactionShareConsumer | None = None
+    ) -> TransactionBlock:
         """A transaction as a context manager: it begins with the block, commits after it, and
         aborts if an exception leaves it.
 
         With a `consumer` the commit includes its positions: the offsets after the last messages
         that it has returned, or those at which it goes on after `seek`. After an abort it continues
-        at its committed offsets, as after a restart. An error that requires an abort is raised
-        after the abort. Raises InvalidConfig for a consumer with `enable.auto.commit`: it could
-        commit offsets whose transaction is aborted.
+        at its committed offsets, as after a restart. Raises InvalidConfig for a consumer with
+        `enable.auto.commit`: it could commit offsets whose transaction is aborted.
+
+        With a `ShareConsumer` the commit includes what it has decided of its messages; in implicit
+        mode all that it has returned are accepted. After an abort all of them are delivered again;
+        if an exception leaves the block, after 1 s, and after twice as long each further time.
+
+        An error that requires an abort is raised after the abort.
         """
-        if consumer is not None and consumer.commits_automatically:
-            raise InvalidConfig(
-                "the consumer of a transaction must not commit by itself: give it "
-                "enable.auto.commit=False",
-                key="enable.auto.commit",
-            )
-        return TransactionBlock(self, self._configured(), consumer)
+        of: TransactionInput | None = None
+        if isinstance(consumer, TransactionShareConsumer):
+            of = ShareInput(consumer)
+        elif consumer is not None:
+            of = PositionInput.of(consumer)
+        return TransactionBlock(self, self._configured(), of)
 
     def _configured(self) -> Transactions:
         self._check_open()
@@ -120,6 +155,87 @@ class TransactionCalls:
         def _check_open(self) -> None: ...
 
 
+class TransactionInput(Protocol):
+    """What a consumer has read for a transaction."""
+
+    def begin(self) -> None:
+        """A transaction is about to begin."""
+
+    def send(self, transactions: Transactions) -> None:
+        """Have the transaction decide of what was read."""
+
+    def undo(self) -> None:
+        """The transaction is aborted: what was read for it is to be read again."""
+
+
+class PositionInput:
+    """The positions of a consumer."""
+
+    def __init__(self, consumer: TransactionConsumer) -> None:
+        self._consumer = consumer
+        self._moved_before: set[tuple[TopicPartition, int]] = set()
+
+    @classmethod
+    def of(cls, consumer: TransactionConsumer) -> PositionInput:
+        """Raises InvalidConfig for a consumer that commits by itself."""
+        if consumer.commits_automatically:
+            raise InvalidConfig(
+                "the consumer of a transaction must not commit by itself: give it "
+                "enable.auto.commit=False",
+                key="enable.auto.commit",
+            )
+        return cls(consumer)
+
+    def begin(self) -> None:
+        self._moved_before = {(of, of.offset) for of in self._consumer._to_send()}
+
+    def send(self, transactions: Transactions) -> None:
+        """Send the positions. Raises KafkaException."""
+        if removed := self._consumer._unsent():
+            lost = ", ".join(f"{of.topic}[{of.partition}]" for of in removed)
+            reason = f"{lost} was taken away after messages of it: the transaction was aborted"
+            error = KafkaError(KafkaError.ILLEGAL_GENERATION, reason, txn_requires_abort=True)
+            raise KafkaException(error)
+        wanted = self._consumer._to_send()
+        for of in wanted:
+            # Before the block, such a seek may be of a program that began to read anew.
+            if of.offset in _NOT_KNOWN and (of, of.offset) not in self._moved_before:
+                reason = (
+                    f"{of.topic}[{of.partition}] was moved by seek after messages of it, to an "
+                    "offset that is not known: the transaction was aborted"
+                )
+                raise KafkaException(KafkaError(KafkaError._STATE, reason, txn_requires_abort=True))
+        transactions.send_offsets(wanted, self._consumer.consumer_group_metadata(), -1)
+        self._consumer._mark_sent()
+
+    def undo(self) -> None:
+        """Have the consumer continue at its committed offsets."""
+        for held in self._consumer.assignment():
+            self._consumer.seek(TopicPartition(held.topic, held.partition, OFFSET_STORED))
+        self._consumer._mark_sent()
+
+
+class ShareInput:
+    """The messages of a share consumer, and what it has decided of them."""
+
+    def __init__(self, consumer: TransactionShareConsumer) -> None:
+        self._consumer = consumer
+        self._handed_over = ShareAcknowledgements()
+
+    def begin(self) -> None:
+        self._handed_over = ShareAcknowledgements()
+
+    def send(self, transactions: Transactions) -> None:
+        """Send what is decided. Raises KafkaException."""
+        self._handed_over = self._consumer.acknowledgements_for_transaction()
+        metadata = self._consumer.share_group_metadata()
+        transactions.send_acknowledgements(self._handed_over, metadata, -1)
+
+    def undo(self) -> None:
+        """Have the messages delivered again."""
+        self._consumer._undo_transaction(self._handed_over)
+
+
 class TransactionBlock:
     """A transaction as a context manager; see `Producer.transaction`."""
 
@@ -127,23 +243,22 @@ class TransactionBlock:
         self,
         producer: TransactionCalls,
         transactions: Transactions,
-        consumer: TransactionConsumer | None,
+        input_: TransactionInput | None,
     ) -> None:
         self._producer = producer  # a producer that is dropped would lose what is queued
         self._transactions = transactions
-        self._consumer = consumer
-        self._moved_before: set[tuple[TopicPartition, int]] = set()
+        self._input = input_
 
     def __enter__(self) -> None:
-        if self._consumer is not None:
-            self._moved_before = {(of, of.offset) for of in self._consumer._to_send()}
+        if self._input is not None:
+            self._input.begin()
         try:
             self._transactions.begin()
         except BaseException:
             # What was consumed for this block is in no transaction. If another one is open, this
             # may be a block within a block, which has the messages.
             if not self._transactions.can_abort:
-                self._move_back()
+                self._undo()
             raise
 
     def __exit__(
@@ -158,8 +273,8 @@ class TransactionBlock:
         try:
             # First, so that what a callback raises aborts. `commit` would raise it at its end.
             self._transactions.serve()
-            if self._consumer is not None:
-                self._send_positions(self._consumer)
+            if self._input is not None:
+                self._send(self._input)
         except BaseException:
             self._abort()
             raise
@@ -172,23 +287,9 @@ class TransactionBlock:
                 self._abort()
             raise
 
-    def _send_positions(self, consumer: TransactionConsumer) -> None:
-        if removed := consumer._unsent():
-            lost = ", ".join(f"{of.topic}[{of.partition}]" for of in removed)
-            reason = f"{lost} was taken away after messages of it: the transaction was aborted"
-            error = KafkaError(KafkaError.ILLEGAL_GENERATION, reason, txn_requires_abort=True)
-            raise KafkaException(error)
-        wanted = consumer._to_send()
-        for of in wanted:
-            # Before the block, such a seek may be of a program that began to read anew.
-            if of.offset in _NOT_KNOWN and (of, of.offset) not in self._moved_before:
-                reason = (
-                    f"{of.topic}[{of.partition}] was moved by seek after messages of it, to an "
-                    "offset that is not known: the transaction was aborted"
-                )
-                raise KafkaException(KafkaError(KafkaError._STATE, reason, txn_requires_abort=True))
+    def _send(self, input_: TransactionInput) -> None:
         try:
-            self._transactions.send_offsets(wanted, consumer.consumer_group_metadata(), -1)
+            input_.send(self._transactions)
         except KafkaException as failure:
             about = failure.error
             if not about.retriable():
@@ -197,7 +298,6 @@ class TransactionBlock:
             reason = f"{about.str()}: the transaction was aborted"
             aborted = KafkaError(about.code(), reason, txn_requires_abort=True)
             raise KafkaException(aborted) from failure
-        consumer._mark_sent()
 
     def _commit(self) -> None:
         """Commit, as often as it takes: while the store does not answer, the outcome is open."""
@@ -213,19 +313,16 @@ class TransactionBlock:
                 return
 
     def _abort(self) -> None:
-        """Abort, and continue at the committed offsets, also if this producer was fenced. The error
-        that led here is the one to report.
+        """Abort, and have the input read again, also if this producer was fenced. The error that
+        led here is the one to report.
         """
         try:
             self._transactions.abort(-1)
         except Exception as failure:  # noqa: BLE001 - a callback may raise anything
             _log.info("an error in the abort of a transaction: %s", failure)
         finally:
-            self._move_back()
+            self._undo()
 
-    def _move_back(self) -> None:
-        """Have the consumer continue at its committed offsets."""
-        if self._consumer is not None:
-            for held in self._consumer.assignment():
-                self._consumer.seek(TopicPartition(held.topic, held.partition, OFFSET_STORED))
-            self._consumer._mark_sent()
+    def _undo(self) -> None:
+        if self._input is not None:
+            self._input.undo()

@@ -13,7 +13,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Concatenate, NoReturn, ParamSpec, TypeAlias
+from typing import TYPE_CHECKING, Concatenate, NoReturn, ParamSpec, Protocol, TypeAlias
 
 from deltaq import metrics, names
 from deltaq.clock import Clock, checked_timeout, this_thread
@@ -37,6 +37,11 @@ from deltaq.message import TopicPartition
 from deltaq.names import TransactionKey
 from deltaq.producer.sender import Sender
 from deltaq.producer.staging import Staging
+from deltaq.share_groups.log import ShareLog
+from deltaq.share_groups.transaction_acknowledgements import (
+    ShareAcknowledgements,
+    ShareGroupMetadata,
+)
 from deltaq.store import Store
 from deltaq.topics.log import TopicLog
 from deltaq.topics.lookup import TopicLookup
@@ -57,6 +62,15 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 Method: TypeAlias = "Callable[Concatenate[Transactions, P], None]"
+
+
+class Resolve(Protocol):
+    """Ends a transaction in the log of one group."""
+
+    def __call__(
+        self, transaction: TransactionKey, deadline: float, *, is_committed: bool
+    ) -> None: ...
+
 
 _log = logging.getLogger("deltaq.transactions")
 
@@ -144,8 +158,14 @@ class Transactions:
         maintenance = self._maintained("transactional id", self._id)
         self._log = TransactionLog(store, self._id, clock, config.client_id, maintenance)
         self._groups: dict[str, GroupLog] = {}
+        self._share_groups: dict[str, ShareLog] = {}
         others = Publisher.of(self._log, store, clock, config.client_id)
-        self._publisher = replace(others, topic_log=self._topic_log, group_log=self._group_log)
+        self._publisher = replace(
+            others,
+            topic_log=self._topic_log,
+            group_log=self._group_log,
+            share_log=self._share_log,
+        )
         self._of_others = others.topic_log
         self._state = State.INIT
         self._running: RunningCall | None = None
@@ -153,7 +173,8 @@ class Transactions:
         self._raised: Exception | None = None  # by a callback
         self._begun_at = 0.0
         self._sent: set[str] = set()  # the groups to which the transaction has sent offsets
-        self._unsent: set[str] = set()  # those of them for which the last call has not ended
+        self._acknowledged: set[str] = set()  # the share groups in which it acknowledges messages
+        self._unsent: set[str] = set()  # those of both for which the last call has not ended
         self._decision: Decision | None = None  # of `DECIDED`
 
     @property
@@ -207,7 +228,7 @@ class Transactions:
         # What another thread has produced while the transaction before ended is of that one.
         self._outlet.purge()
         before = self._staging.transaction
-        self._sent, self._unsent = set(), set()
+        self._sent, self._acknowledged, self._unsent = set(), set(), set()
         self._decision = None
         self._failure = None
         self._begun_at = self._clock.uptime()
@@ -234,7 +255,6 @@ class Transactions:
         deadline = self._deadline(timeout)
         # First: they may be in the log after any exception.
         self._sent.add(group)
-        self._unsent.add(group)
 
         def send() -> None:
             located = tuple(self._located(position, topic_ids) for position in offsets)
@@ -249,8 +269,46 @@ class Transactions:
                 log.resolve(later.transaction, deadline, is_committed=False)
                 log.send_offsets(sent, deadline)
 
+        self._send(group, send, deadline, f"sending offsets to group {group!r}")
+
+    @_call("send_share_acknowledgements_to_transaction")
+    def send_acknowledgements(
+        self,
+        acknowledgements: ShareAcknowledgements,
+        group_metadata: ShareGroupMetadata,
+        timeout: float | None,
+    ) -> None:
+        """`Producer.send_share_acknowledgements_to_transaction`."""
+        if not isinstance(acknowledgements, ShareAcknowledgements):
+            raise TypeError(
+                "expected what ShareConsumer.acknowledgements_for_transaction returns, not "
+                f"{type(acknowledgements).__name__}"
+            )
+        if not isinstance(group_metadata, ShareGroupMetadata):
+            raise TypeError(
+                "expected what ShareConsumer.share_group_metadata returns, not "
+                f"{type(group_metadata).__name__}"
+            )
+        self._check_state(State.IN_TRANSACTION)
+        if not acknowledgements:
+            return
+        deadline = self._deadline(timeout)
+        group, owner = group_metadata.group_id, group_metadata.member_id
+        # First: they may be in the log after any exception.
+        self._acknowledged.add(group)
+        log, transaction = self._share_log(group), self._staging.transaction
+        self._send(
+            group,
+            lambda: log.send_acknowledgements(transaction, acknowledgements, owner, deadline),
+            deadline,
+            f"acknowledging messages of share group {group!r}",
+        )
+
+    def _send(self, group: str, send: Callable[[], None], deadline: float, doing: str) -> None:
+        """Send what the transaction decides in a group."""
+        self._unsent.add(group)
         try:
-            self._repeated(send, deadline, f"sending offsets to group {group!r}")
+            self._repeated(send, deadline, doing)
         except KafkaException as error:
             if error.error.retriable():
                 raise
@@ -301,12 +359,17 @@ class Transactions:
         self._raise_of_callback()
 
     def _check_sent(self) -> None:
-        """Refuse a commit whose offsets may be missing in a group, or come to its log later."""
+        """Refuse a commit whose offsets or acknowledgements may be missing in a group, or come to
+        its log later.
+        """
         if self._unsent:
-            reason = (
-                f"sending offsets to group {min(self._unsent)!r} has not ended: call "
-                "send_offsets_to_transaction again, or abort"
+            group = min(self._unsent)
+            what, call = (
+                ("acknowledgements", "send_share_acknowledgements_to_transaction")
+                if group in self._acknowledged
+                else ("offsets", "send_offsets_to_transaction")
             )
+            reason = f"sending {what} to group {group!r} has not ended: call {call} again, or abort"
             raise KafkaException(KafkaError(KafkaError._STATE, reason))
 
     def _flush_all(self, deadline: float) -> None:
@@ -324,7 +387,7 @@ class Transactions:
 
     def _decide(self, deadline: float) -> None:
         records = self._staging.sealed()
-        if not (records or self._sent):
+        if not (records or self._sent or self._acknowledged):
             return
         self._check_topics(records)
         # A decision that was sent may be in the log, however late it is now.
@@ -332,8 +395,13 @@ class Transactions:
             limit = f"transaction.timeout.ms ({self._timeout_ms})"
             reason = f"the transaction lasted longer than {limit}"
             self._must_abort(KafkaException(KafkaError(KafkaError.INVALID_TXN_STATE, reason)))
-        groups = tuple(sorted(self._sent))
-        draft = Decision(self._staging.transaction, 0, records, groups)
+        draft = Decision(
+            self._staging.transaction,
+            0,
+            records,
+            tuple(sorted(self._sent)),
+            share_groups=tuple(sorted(self._acknowledged)),
+        )
         was_sent = self.state is State.DECIDING
         self.state = State.DECIDING
         try:
@@ -406,7 +474,9 @@ class Transactions:
         self._outlet.purge()
         self._staging.remove()
         for group in sorted(self._sent):
-            self._drop_offsets(group, deadline)
+            self._drop(group, self._group_log(group).resolve, deadline)
+        for group in sorted(self._acknowledged):
+            self._drop(group, self._share_log(group).resolve_transaction, deadline)
         self.state = State.READY
         metrics.TRANSACTIONS.add(outcome="aborted")
         try:
@@ -416,12 +486,14 @@ class Transactions:
         except KafkaException as error:
             _log.info("an abort could not ask for a newer producer: %s", error)
 
-    def _drop_offsets(self, group: str, deadline: float) -> None:
-        """Drop the pending offsets. If that fails, who needs them finds the transaction aborted."""
+    def _drop(self, group: str, resolve: Resolve, deadline: float) -> None:
+        """Drop what is pending in a group. If that fails, a process that needs it finds the
+        transaction aborted.
+        """
         try:
-            self._group_log(group).resolve(self._staging.transaction, deadline, is_committed=False)
+            resolve(self._staging.transaction, deadline, is_committed=False)
         except KafkaException as error:
-            _log.info("offsets of an aborted transaction stay pending group=%r: %s", group, error)
+            _log.info("an aborted transaction stays pending in group=%r: %s", group, error)
 
     def _check_epoch(self) -> None:
         """Raise Fenced if the id has another epoch than this producer, and what
@@ -551,6 +623,14 @@ class Transactions:
             self._groups[group] = found
         return found
 
+    def _share_log(self, group: str) -> ShareLog:
+        found = self._share_groups.get(group)
+        if found is None:
+            # The group's consumers maintain its log.
+            found = ShareLog(self._store, group, self._clock, self._client_id)
+            self._share_groups[group] = found
+        return found
+
     def _maintained(self, kind: LogKind, name: str) -> BackgroundLogMaintenance | None:
         """Maintenance of a log beside this producer, unless it is switched off."""
         if not self._has_maintenance:
@@ -568,6 +648,11 @@ def _why(reason: AbortReason | None) -> str:
     needed = "a consumer of the group needed the outcome of its offsets"
     if reason is AbortReason.TIMEOUT:
         return late
+    if reason is AbortReason.LOCK:
+        return (
+            "the lock of messages that it acknowledges was over, so they are delivered again. Take "
+            "fewer messages in each transaction, or set a longer share.record.lock.duration.ms"
+        )
     # An earlier version gives no reason.
     return needed if reason is AbortReason.READER else f"{needed}, or {late}"
 

@@ -15,5 +15,15 @@ from __future__ import annotations
 from deltaq.share_consumer.consumer import ShareConsumer
 from deltaq.share_consumer.deserializing import DeserializingShareConsumer
 from deltaq.share_consumer.messages import Messages
+from deltaq.share_groups.transaction_acknowledgements import (
+    ShareAcknowledgements,
+    ShareGroupMetadata,
+)
 
-__all__ = ["DeserializingShareConsumer", "Messages", "ShareConsumer"]
+__all__ = [
+    "DeserializingShareConsumer",
+    "Messages",
+    "ShareAcknowledgements",
+    "ShareConsumer",
+    "ShareGroupMetadata",
+]

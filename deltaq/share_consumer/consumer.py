@@ -39,9 +39,15 @@ from deltaq.share_groups.dead_letters import DeadLetters
 from deltaq.share_groups.exchange import Exchange, Exchanged, LogRange, PartitionId
 from deltaq.share_groups.log import ShareLog
 from deltaq.share_groups.state import Acknowledgement, TakenRange
+from deltaq.share_groups.transaction_acknowledgements import (
+    ShareAcknowledgements,
+    ShareGroupMetadata,
+)
 from deltaq.store import Store, Watch
 from deltaq.topic import Topic
 from deltaq.topics.columns import prepare_arrow
+from deltaq.transactions.resolution import resolve_acknowledgements
+from deltaq.transactions.state import AbortReason
 from deltaq.version import __version__
 
 if TYPE_CHECKING:
@@ -251,12 +257,14 @@ class ShareConsumer(Generic[K, V]):
         dropped before its end is a loop that was left.
         """
         left = deque(messages)
+        self._set_waiting(left, is_waiting=True)
         current: Message[K, V] | None = None
         try:
             while left and not self._calls.is_closed:
                 if self._clock.uptime() >= self._held_until:
                     break
                 current = left.popleft()
+                self._set_waiting([current], is_waiting=False)
                 if not isinstance(current, SharedMessage):
                     raise KafkaException(current.error())
                 yield current
@@ -265,11 +273,21 @@ class ShareConsumer(Generic[K, V]):
                 current = None
         finally:
             if current is not None and (record := self._open_record(current)) is not None:
-                doublings = min(record.deliveries - 1, _DOUBLINGS)
-                delay_ms = min(_BACK_OFF_MS[0] * 2**doublings, _BACK_OFF_MS[1])
-                record.decide(AcknowledgeType.RELEASE, self._clock.time_ms() + delay_ms)
+                self._release_failed(record)
                 self._failed = record
             self._give_back_unseen(left)
+
+    def _release_failed(self, record: ReturnedRecord) -> None:
+        """Have a message delivered again after a while that grows with its deliveries."""
+        doublings = min(record.deliveries - 1, _DOUBLINGS)
+        delay_ms = min(_BACK_OFF_MS[0] * 2**doublings, _BACK_OFF_MS[1])
+        record.decide(AcknowledgeType.RELEASE, self._clock.time_ms() + delay_ms)
+
+    def _set_waiting(self, messages: Iterable[Message[Any, Any]], *, is_waiting: bool) -> None:
+        """Note whether messages wait for their turn in a loop."""
+        for message in messages:
+            if (record := self._open_record(message)) is not None:
+                record.is_waiting = is_waiting
 
     def _give_back_unseen(self, messages: Iterable[Message[Any, Any]]) -> None:
         """Have messages delivered again that the application did not get."""
@@ -289,6 +307,10 @@ class ShareConsumer(Generic[K, V]):
         Unavailable, OutcomeUnknown.
         """
         log_ranges = self._topics.log_ranges(self._log)
+        if overdue := self._log.overdue():
+            # Otherwise what they have acknowledged would stay locked for ever.
+            about = AbortReason.LOCK, self._clock, deadline
+            resolve_acknowledgements(self._store, self._log, overdue, *about)
         published = self._dead_letters.publish(self._log.last_read(), deadline)
         begun_at = self._clock.uptime()
         found = self._exchange(
@@ -495,6 +517,46 @@ class ShareConsumer(Generic[K, V]):
         except (Unavailable, OutcomeUnknown) as error:
             results |= _results(self._returned.decided().offsets, error)
         return results
+
+    # --- transactions ---
+
+    @alone
+    def share_group_metadata(self) -> ShareGroupMetadata:
+        """Which member of which group this is, for
+        `Producer.send_share_acknowledgements_to_transaction`.
+        """
+        return ShareGroupMetadata(self._group, self._owner)
+
+    @alone
+    def acknowledgements_for_transaction(self, timeout: float = 60) -> ShareAcknowledgements:
+        """Hand over what is decided to a transaction, by
+        `Producer.send_share_acknowledgements_to_transaction`: accepted, released and rejected
+        messages. In implicit mode all messages of the last `poll` are accepted first.
+
+        This consumer forgets the messages, and the callback does not hear of them: the transaction
+        decides. If it is aborted they are delivered again; until then they stay locked, as long as
+        the lock lasts. Raises Unavailable, OutcomeUnknown if it is not known within `timeout`
+        seconds whether an earlier call has acknowledged them.
+        """
+        self._resolve(self._deadline(timeout))
+        if not self._is_explicit:
+            self._returned.accept_all()
+        return ShareAcknowledgements(self._returned.hand_over())
+
+    def _undo_transaction(self, handed_over: ShareAcknowledgements) -> None:
+        """After the abort of a transaction: have messages delivered again, those that were handed
+        over and those that the application has got since.
+        """
+        for key, of_partition in handed_over.by_partition.items():
+            # Without effect for those that the log had as pending.
+            released = [
+                Acknowledgement(of.first, of.end, of.deliveries, AcknowledgeType.RELEASE)
+                for of in of_partition
+            ]
+            self._returned.add_unreadable(key, released)
+        for record in self._returned.received():
+            if not record.unseen:
+                self._release_failed(record)
 
     def _exchange(
         self,

@@ -17,7 +17,8 @@ ERROR_CHARS_MAX = 500
 @dataclass(slots=True)
 class ReturnedRecord:
     """A record in its delivery of this number, and what is decided of it; None as long as nothing
-    is. `visible_ms`, `error` and `unseen` are those of the acknowledgement.
+    is. `visible_ms`, `error` and `unseen` are those of the acknowledgement. A loop has not yielded
+    it yet if it `is_waiting`.
     """
 
     deliveries: int
@@ -25,6 +26,12 @@ class ReturnedRecord:
     visible_ms: int = 0
     error: str = ""
     unseen: bool = False
+    is_waiting: bool = False
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether the application has ended its delivery."""
+        return self.type not in (None, AcknowledgeType.RENEW) and not self.unseen
 
     def decide(
         self,
@@ -45,13 +52,15 @@ class ReturnedRecord:
 class DecidedRecords:
     """What is to be acknowledged, and the offsets about which the application hears the result.
 
-    The others are offsets without a record, and records that could not be read. `renewed` are those
-    of `offsets` that are decided later.
+    The others are offsets without a record, and records that could not be read: of each partition
+    the first acknowledgements, as many as in `others`. `renewed` are those of `offsets` that are
+    decided later.
     """
 
     acknowledgements: Mapping[PartitionId, Sequence[Acknowledgement]]
     offsets: Mapping[PartitionId, frozenset[int]]
     renewed: Mapping[PartitionId, frozenset[int]]
+    others: Mapping[PartitionId, int]
 
 
 @dataclass(eq=False)
@@ -86,10 +95,31 @@ class ReturnedRecords:
         return None
 
     def accept_all(self) -> None:
-        """Accept all records of which nothing is decided."""
-        for records in self._records.values():
-            for record in records.values():
-                record.type = record.type or AcknowledgeType.ACCEPT
+        """Accept all records of which nothing is decided, but those that wait for their turn."""
+        for record in self.received():
+            record.type = record.type or AcknowledgeType.ACCEPT
+
+    def received(self) -> list[ReturnedRecord]:
+        """The records that the application has got."""
+        return [
+            record
+            for records in self._records.values()
+            for record in records.values()
+            if not record.is_waiting
+        ]
+
+    def hand_over(self) -> dict[PartitionId, Sequence[Acknowledgement]]:
+        """Forget the records that are decided, which a transaction acknowledges instead."""
+        found: dict[PartitionId, Sequence[Acknowledgement]] = {}
+        for key, records in [*self._records.items()]:
+            decided = sorted([of for of in records.items() if of[1].is_decided], key=_offset)
+            if decided:
+                found[key] = _ranges(decided)
+                left = {offset: of for offset, of in records.items() if not of.is_decided}
+                self._records[key] = left
+                if not left:
+                    del self._records[key]
+        return found
 
     @property
     def has_unreadable(self) -> bool:
@@ -108,6 +138,7 @@ class ReturnedRecords:
         offsets: dict[PartitionId, frozenset[int]] = {}
         renewed: dict[PartitionId, frozenset[int]] = {}
         found = {key: [*decided] for key, decided in self._unreadable.items()}
+        others = {key: len(decided) for key, decided in found.items()}
         for key, records in self._records.items():
             decided = [(offset, record) for offset, record in records.items() if record.type]
             if decided:
@@ -116,7 +147,7 @@ class ReturnedRecords:
                     offset for offset, of in decided if of.type is AcknowledgeType.RENEW
                 )
                 found.setdefault(key, []).extend(_ranges(sorted(decided, key=_offset)))
-        return DecidedRecords(found, offsets, renewed)
+        return DecidedRecords(found, offsets, renewed, others)
 
     def forget(
         self, decided: DecidedRecords, refused: Mapping[PartitionId, frozenset[int]]
@@ -134,7 +165,9 @@ class ReturnedRecords:
                     records[offset].type = None
             if not records:
                 del self._records[key]
-        self._unreadable.clear()
+        # Others may have been decided since.
+        for key, count in decided.others.items():
+            del self._unreadable[key][:count]
 
 
 def _offset(record: tuple[int, ReturnedRecord]) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from deltaq.config.group import GroupSettings
+from deltaq.names import TransactionKey
 from deltaq.share_groups.state import (
     Acknowledgement,
     DeliveryLimit,
@@ -14,6 +15,7 @@ from deltaq.share_groups.state import (
     SharePartition,
     TakenRange,
     acknowledged,
+    resolved,
     taken,
     without_dead_letters,
     without_locks,
@@ -140,6 +142,26 @@ def exchanged(
     changed = {key: state for key, state in after.items() if partitions.get(key) != state}
     ended = _ended(changed, version)
     return Exchanged(changed, applied, found, frozenset(full), ended, is_flooded)
+
+
+def resolved_partitions(
+    partitions: Mapping[PartitionId, SharePartition],
+    transaction: TransactionKey,
+    settings: GroupSettings,
+    version: int,
+    *,
+    is_committed: bool,
+) -> Exchanged:
+    """What the entry `version` does that ends a transaction: its acknowledgements of all
+    `partitions` of the group count, or are dropped.
+    """
+    limits = _limits(partitions, settings, version)
+    after = {
+        key: resolved(state, transaction, limits[key], is_committed=is_committed)
+        for key, state in partitions.items()
+    }
+    changed = {key: state for key, state in after.items() if partitions[key] != state}
+    return Exchanged(changed, {}, {}, frozenset(), _ended(changed, version))
 
 
 def _ended(partitions: Mapping[PartitionId, SharePartition], version: int) -> int:

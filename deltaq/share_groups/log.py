@@ -34,10 +34,29 @@ from deltaq.groups.commit_in_turn import CommitInTurn
 from deltaq.groups.commit_turns import CommitTurns
 from deltaq.groups.log import LogMaintainer, sync_topics, table_actions
 from deltaq.groups.state import SHARE_FORMAT, SHARE_TYPE, group_head, is_share_group, is_there
+from deltaq.names import TransactionKey
 from deltaq.serde.json_text import compact_json, strict_json
-from deltaq.share_groups.exchange import Exchange, Exchanged, PartitionId, exchanged
+from deltaq.share_groups.exchange import (
+    Exchange,
+    Exchanged,
+    PartitionId,
+    exchanged,
+    resolved_partitions,
+)
 from deltaq.share_groups.locks import LockWatch
-from deltaq.share_groups.state import RecordLock, SharePartition, chosen, parse_partition
+from deltaq.share_groups.state import (
+    PendingTransaction,
+    RecordLock,
+    SharePartition,
+    chosen,
+    parse_partition,
+)
+from deltaq.share_groups.transaction_acknowledgements import (
+    ShareAcknowledgements,
+    overdue_transactions,
+    pending_transactions,
+    sent_partitions,
+)
 from deltaq.store import Store
 from deltaq.topics.log import ENGINE
 
@@ -252,25 +271,13 @@ class ShareLog:
             )
             settings = group.settings
             if exchange.records_max:
-                now = self._clock.monotonic()
-                self._watch.observe(partitions.values(), now)
-                over = self._watch.over(now, settings.share_record_lock_duration_ms / 1000)
+                self._watch.observe(partitions.values(), self._clock.monotonic())
+                over = self._over(group)
             minute = now_ms // _MINUTE_MS
             count = group.dead_letters_in(minute)
             result = exchanged(partitions, exchange, settings, over, version, now_ms, count)
             self._sync(exchange, result)
-            counted = {"minute": minute, "count": count + result.ended}
-            return [
-                *(
-                    DomainMetadata(_domain(key), partition.encoded())
-                    for key, partition in result.changed.items()
-                ),
-                *(
-                    [DomainMetadata(DEAD_LETTERS_DOMAIN, compact_json(counted))]
-                    if result.ended
-                    else []
-                ),
-            ]
+            return _actions(result, minute, count)
 
         operation = _TAKE if exchange.records_max else _ACKNOWLEDGE
         turn = CommitInTurn(self._known.turns, self._clock, exchange.owner)
@@ -315,6 +322,83 @@ class ShareLog:
             entry = resolve_commit(self._log, token, write, deadline)
         self._unresolved = None
         return None if entry is None else result
+
+    # --- transactions ---
+
+    def send_acknowledgements(
+        self,
+        transaction: TransactionKey,
+        acknowledgements: ShareAcknowledgements,
+        owner: str,
+        deadline: float,
+    ) -> None:
+        """Have the transaction decide of messages that the worker `owner` holds. May be repeated.
+        Raises KafkaException (INVALID_RECORD_STATE) if it does not hold all of them any more.
+        """
+
+        def plan(group: ShareGroup, version: int, now_ms: int) -> list[Action]:  # noqa: ARG001 - as SharePlan
+            group.check(self.group)
+            known = group.known(acknowledgements.by_partition.keys())
+            of = PendingTransaction(transaction, now_ms)
+            changed = sent_partitions(known, acknowledgements, owner, of)
+            if changed is None:
+                reason = (
+                    "the consumer does not hold the messages any more that the transaction is to "
+                    "acknowledge: their lock was over, or an administrator has changed the group"
+                )
+                raise KafkaException(KafkaError(KafkaError.INVALID_RECORD_STATE, reason))
+            return _partition_actions(changed)
+
+        self._change("SEND ACKNOWLEDGEMENTS", plan, deadline, {"member": owner})
+
+    def resolve_transaction(
+        self, transaction: TransactionKey, deadline: float, *, is_committed: bool
+    ) -> None:
+        """Have the acknowledgements of a transaction count, or give back the messages. Without
+        effect if there are none. May be repeated.
+        """
+        operation = "COMMIT TRANSACTION" if is_committed else "ABORT TRANSACTION"
+
+        def plan(group: ShareGroup, version: int, now_ms: int) -> list[Action]:
+            partitions = group.partitions()
+            if transaction not in pending_transactions(partitions.values()):
+                return []
+            minute = now_ms // _MINUTE_MS
+            result = resolved_partitions(
+                partitions, transaction, group.settings, version, is_committed=is_committed
+            )
+            return _actions(result, minute, group.dead_letters_in(minute))
+
+        has_written = self._change(operation, plan, deadline)
+        # Another process has resolved it, and may have been killed before that was durable.
+        if is_committed and not has_written:
+            with self._lock:
+                if self._log.state.version >= 0:
+                    self._log.sync()
+
+    def pending(self) -> dict[TransactionKey, int]:
+        """Read which transactions have acknowledgements, each with the time of the first of them,
+        in milliseconds since 1970 UTC.
+        """
+        return pending_transactions(self.read().partitions().values())
+
+    def overdue(self) -> list[TransactionKey]:
+        """The transactions that have acknowledged messages whose lock this client has seen for its
+        whole duration, as last read. Does no I/O.
+        """
+        with self._lock:
+            group = self._group(self._log.state)
+            partitions = group.partitions().values()
+            if not pending_transactions(partitions):
+                return []
+            return overdue_transactions(partitions, self._over(group))
+
+    def _over(self, group: ShareGroup) -> frozenset[RecordLock]:
+        """The locks that this client has seen for their whole duration."""
+        duration_s = group.settings.share_record_lock_duration_ms / 1000
+        return self._watch.over(self._clock.monotonic(), duration_s)
+
+    # --- administration ---
 
     def delete(self, deadline: float) -> None:
         """Delete the group; its settings stay. Raises KafkaException (GROUP_ID_NOT_FOUND) if there
@@ -368,9 +452,16 @@ class ShareLog:
         """Commit what `plan(group)` returns once no member holds a record. Raises GroupInUse."""
 
         def if_free(group: ShareGroup, version: int, now_ms: int) -> list[Action]:  # noqa: ARG001 - as SharePlan
-            partitions, now = group.partitions().values(), self._clock.monotonic()
-            self._watch.observe(partitions, now)
-            over = self._watch.over(now, group.settings.share_record_lock_duration_ms / 1000)
+            partitions = group.partitions().values()
+            self._watch.observe(partitions, self._clock.monotonic())
+            over = self._over(group)
+            if overdue := overdue_transactions(partitions, over):
+                ids = ", ".join(repr(transaction.transactional_id) for transaction in overdue)
+                reason = (
+                    f"transactions that are not ended have messages of share group {self.group!r}: "
+                    f"of transactional.id {ids}. End each by deltaq transactions abort"
+                )
+                raise GroupInUse(self.group, reason=reason)
             held = {lock for partition in partitions for lock in partition.locks()} - over
             if held:
                 owners = ", ".join(sorted({repr(lock.owner) for lock in held}))
@@ -383,7 +474,8 @@ class ShareLog:
 
         while True:
             try:
-                return self._change(operation, if_free, deadline)
+                self._change(operation, if_free, deadline)
+                return
             except GroupInUse:
                 if self._clock.monotonic() >= deadline:
                     raise
@@ -429,10 +521,10 @@ class ShareLog:
         deadline: float,
         parameters: Mapping[str, str] = _NO_PARAMETERS,
         turn: CommitInTurn | None = None,
-    ) -> None:
+    ) -> bool:
         """Commit what `plan(group, version, now_ms)` returns for the slot `version` that is tried;
         nothing if that is no action. An entry that changes partitions makes the group a share
-        group.
+        group. Whether an entry was written.
         """
         txn_id = self._clock.unique_id()
 
@@ -456,6 +548,7 @@ class ShareLog:
                 turn.committed(committed)
             if committed is not None and self._maintenance is not None:
                 self._maintenance.committed(self._log.state)
+            return committed is not None
 
     def _info(
         self, txn_id: str, now_ms: int, operation: str, parameters: Mapping[str, str]
@@ -464,6 +557,17 @@ class ShareLog:
         return CommitInfo(
             txn_id, now_ms, operation, self._client_id, ENGINE, is_blind_append=False, parameters=by
         )
+
+
+def _actions(result: Exchanged, minute: int, failed_before: int) -> list[Action]:
+    """The actions of an entry in this minute, in which so many records have failed before."""
+    counted = {"minute": minute, "count": failed_before + result.ended}
+    dead_letters = DomainMetadata(DEAD_LETTERS_DOMAIN, compact_json(counted))
+    return [*_partition_actions(result.changed), *([dead_letters] if result.ended else [])]
+
+
+def _partition_actions(changed: Mapping[PartitionId, SharePartition]) -> list[Action]:
+    return [DomainMetadata(_domain(key), state.encoded()) for key, state in changed.items()]
 
 
 def _removed(domain: str) -> DomainMetadata:

@@ -8,13 +8,13 @@ takes the next slot wins.
 from __future__ import annotations
 
 import enum
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from deltaq.message import AcknowledgeType
-from deltaq.names import check_id
+from deltaq.names import TransactionKey, check_id, check_transactional_id
 from deltaq.serde.json_text import compact_json, strict_json
 
 
@@ -33,9 +33,16 @@ class RecordState(enum.IntEnum):
     """
     ARCHIVED = 4
     """Rejected, delivered too often, or removed from the topic. Never delivered again."""
+    PENDING = 5
+    """Acknowledged inside of a transaction, whose outcome the group does not know yet. It is locked
+    until that is known. Kafka calls it TX_PENDING.
+    """
 
 
 _FINISHED = (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)
+
+_SENT = (AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT)
+"""What a transaction may decide. To renew a lock is no decision."""
 
 
 class RecordLock(NamedTuple):
@@ -55,11 +62,32 @@ class Failure(NamedTuple):
     error: str = ""
 
 
+class PendingTransaction(NamedTuple):
+    """A transaction with acknowledgements, and when the first of a partition were sent, in
+    milliseconds since 1970 UTC.
+    """
+
+    key: TransactionKey
+    time_ms: int
+
+
+class PendingAcknowledgement(NamedTuple):
+    """What becomes of a record if the transaction is committed: `type`, `visible_ms` and `error`
+    are those of `Acknowledgement`.
+    """
+
+    transaction: PendingTransaction
+    type: AcknowledgeType
+    visible_ms: int = 0
+    error: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Status:
     """The state of a record. `deliveries` counts how often it was taken, 0 once it is finished.
-    `lock` is that of an acquired record, `failure` that of an archiving one. An available one is
-    delivered from `visible_ms` on, a time in milliseconds since 1970 UTC; 0 is at once.
+    `lock` is that of an acquired or pending record, `failure` that of an archiving one, `pending`
+    that of a pending one. An available one is delivered from `visible_ms` on, a time in
+    milliseconds since 1970 UTC; 0 is at once.
     """
 
     state: RecordState
@@ -67,9 +95,23 @@ class Status:
     lock: RecordLock | None = None
     visible_ms: int = 0
     failure: Failure | None = None
+    pending: PendingAcknowledgement | None = None
 
     def is_held(self, owner: str, deliveries: int) -> bool:
-        """Whether this worker has taken the record, in its delivery of this number."""
+        """Whether this worker has taken the record, in its delivery of this number, and may decide
+        of it. Of a pending one its transaction decides.
+        """
+        return self._is_taken(owner, deliveries) and self.pending is None
+
+    def is_pending(self, owner: str, deliveries: int, transaction: TransactionKey) -> bool:
+        """Whether this worker has acknowledged this delivery in the transaction."""
+        return self._is_taken(owner, deliveries) and self.is_of(transaction)
+
+    def is_of(self, transaction: TransactionKey) -> bool:
+        """Whether the record is acknowledged in this transaction."""
+        return self.pending is not None and self.pending.transaction.key == transaction
+
+    def _is_taken(self, owner: str, deliveries: int) -> bool:
         lock = self.lock
         return lock is not None and lock.owner == owner and self.deliveries == deliveries
 
@@ -159,7 +201,7 @@ class SharePartition:
         return sum(span.end - span.first for span in self.spans if not _is_finished(span))
 
     def locks(self) -> Iterator[RecordLock]:
-        """The locks of acquired records; one may come several times."""
+        """The locks of acquired and pending records; one may come several times."""
         return (span.status.lock for span in self.spans if span.status.lock is not None)
 
     def is_finished(self, offset: int) -> bool:
@@ -173,72 +215,140 @@ class SharePartition:
             (span, span.status.failure) for span in self.spans if span.status.failure is not None
         )
 
+    def pending(self) -> Iterator[tuple[OffsetSpan, PendingAcknowledgement]]:
+        """The records that are acknowledged inside of transactions."""
+        return (
+            (span, span.status.pending) for span in self.spans if span.status.pending is not None
+        )
+
     def encoded(self) -> str:
         """This state as the text of a domain."""
-        owners = sorted({lock.owner for lock in self.locks()})
-        errors = sorted({failure.error for _, failure in self.failures()} - {""})
-        number = {owner: at for at, owner in enumerate(owners)}
-        number_of = {error: at for at, error in enumerate(errors)}
-        spans = [
-            [span.end - span.first, *_numbers(span.status, number, number_of)]
-            for span in self.spans
-        ]
-        texts = {"errors": errors} if errors else {}
-        return compact_json({"start": self.start, "owners": owners, **texts, "spans": spans})
+        texts = _Texts.of(self)
+        spans = [[span.end - span.first, *texts.numbers(span.status)] for span in self.spans]
+        return compact_json({"start": self.start, **texts.body(), "spans": spans})
 
 
 def _is_finished(span: OffsetSpan) -> bool:
     return span.status.state in _FINISHED
 
 
-def _numbers(status: Status, owners: Mapping[str, int], errors: Mapping[str, int]) -> Sequence[int]:
-    if status.lock is not None:
-        return status.state, status.deliveries, owners[status.lock.owner], status.lock.since
-    if (failure := status.failure) is not None:
-        error = (errors[failure.error],) if failure.error else ()
-        return status.state, status.deliveries, failure.since, int(failure.is_rejected), *error
-    if status.state is not RecordState.AVAILABLE:
-        return (status.state,)
-    found = (status.state, status.deliveries)
-    return (*found, status.visible_ms) if status.visible_ms else found
+@dataclass(frozen=True, slots=True)
+class _Texts:
+    """What the spans of a partition name by its position in a sorted list."""
+
+    owners: Sequence[str]
+    errors: Sequence[str] = ()
+    transactions: Sequence[PendingTransaction] = ()
+
+    @classmethod
+    def of(cls, partition: SharePartition) -> _Texts:
+        pending = [pending for _, pending in partition.pending()]
+        errors = {failure.error for _, failure in partition.failures()}
+        errors |= {each.error for each in pending}
+        return cls(
+            sorted({lock.owner for lock in partition.locks()}),
+            sorted(errors - {""}),
+            sorted({each.transaction for each in pending}),
+        )
+
+    @classmethod
+    def parsed(cls, body: Mapping[str, Any]) -> _Texts:
+        """Raises as `parse_partition`."""
+        owners = [check_id(owner, "owner") for owner in body["owners"]]
+        errors = body.get("errors", [])
+        if not all(error and isinstance(error, str) for error in errors):
+            raise ValueError("an error is no text")
+        transactions = [
+            PendingTransaction(
+                TransactionKey(check_transactional_id(id_), _number(epoch), _number(number)),
+                _number(time_ms),
+            )
+            for id_, epoch, number, time_ms in body.get("transactions", [])
+        ]
+        return cls(owners, errors, transactions)
+
+    def body(self) -> dict[str, object]:
+        found: dict[str, object] = {"owners": self.owners}
+        if self.errors:
+            found["errors"] = self.errors
+        if self.transactions:
+            found["transactions"] = [[*key, time_ms] for key, time_ms in self.transactions]
+        return found
+
+    def numbers(self, status: Status) -> Sequence[int]:
+        """The status as numbers."""
+        if (lock := status.lock) is not None:
+            held = status.state, status.deliveries, bisect_left(self.owners, lock.owner), lock.since
+            if (pending := status.pending) is None:
+                return held
+            transaction = bisect_left(self.transactions, pending.transaction)
+            error = self._error(pending.error)
+            return *held, transaction, int(pending.type), pending.visible_ms, *error
+        if (failure := status.failure) is not None:
+            about = failure.since, int(failure.is_rejected), *self._error(failure.error)
+            return status.state, status.deliveries, *about
+        if status.state is not RecordState.AVAILABLE:
+            return (status.state,)
+        found = (status.state, status.deliveries)
+        return (*found, status.visible_ms) if status.visible_ms else found
+
+    def _error(self, error: str) -> Sequence[int]:
+        return (bisect_left(self.errors, error),) if error else ()
+
+    def status(self, state: int, *numbers: int) -> Status:
+        """The status of these numbers. Raises ValueError."""
+        match RecordState(state), numbers:
+            case RecordState.AVAILABLE, (deliveries, *visible_ms) if len(visible_ms) <= 1:
+                visible = max(visible_ms, default=0)
+                return Status(RecordState.AVAILABLE, deliveries, visible_ms=visible)
+            case RecordState.ACQUIRED, (deliveries, owner, since) if deliveries and owner < len(
+                self.owners
+            ):
+                lock = RecordLock(self.owners[owner], since)
+                return Status(RecordState.ACQUIRED, deliveries, lock)
+            case RecordState.PENDING, (deliveries, owner, since, at, kind, visible, *error) if (
+                deliveries
+                and owner < len(self.owners)
+                and at < len(self.transactions)
+                and kind in _SENT
+                and self._has_error(error)
+            ):
+                lock, type_ = RecordLock(self.owners[owner], since), AcknowledgeType(kind)
+                about = self.transactions[at], type_, visible, self._error_of(error)
+                pending = PendingAcknowledgement(*about)
+                return Status(RecordState.PENDING, deliveries, lock, pending=pending)
+            case RecordState.ARCHIVING, (deliveries, since, rejected, *error) if (
+                rejected <= 1 and self._has_error(error)
+            ):
+                failure = Failure(since, bool(rejected), self._error_of(error))
+                return Status(RecordState.ARCHIVING, deliveries, failure=failure)
+            case (RecordState.ACKNOWLEDGED | RecordState.ARCHIVED) as finished, ():
+                return Status(finished)
+        raise ValueError(f"{[state, *numbers]} is no status of records")
+
+    def _has_error(self, numbers: Sequence[int]) -> bool:
+        return len(numbers) <= 1 and max(numbers, default=-1) < len(self.errors)
+
+    def _error_of(self, numbers: Sequence[int]) -> str:
+        return self.errors[numbers[0]] if numbers else ""
 
 
 def parse_partition(text: str) -> SharePartition:
     """The state in the text of a domain. Raises ValueError, KeyError, TypeError, and InvalidConfig
-    for the id of an owner that is not a name.
+    for the id of an owner or transaction that is none.
     """
     body: Any = strict_json(text)
-    owners = [check_id(owner, "owner") for owner in body["owners"]]
-    errors = body.get("errors", [])
-    if not all(error and isinstance(error, str) for error in errors):
-        raise ValueError("an error is no text")
+    texts = _Texts.parsed(body)
     start = at = _number(body["start"])
     spans = []
     for length, *numbers in body["spans"]:
         end = at + _number(length, 1)
-        spans.append(OffsetSpan(at, end, _status(owners, errors, *map(_number, numbers))))
+        spans.append(OffsetSpan(at, end, texts.status(*map(_number, numbers))))
         at = end
     found = SharePartition(start, tuple(spans))
     if found != _normal(start, spans):
         raise ValueError("spans that follow each other have one status, or the first is finished")
     return found
-
-
-def _status(owners: Sequence[str], errors: Sequence[str], state: int, *numbers: int) -> Status:
-    match RecordState(state), numbers:
-        case RecordState.AVAILABLE, (deliveries, *visible_ms) if len(visible_ms) <= 1:
-            return Status(RecordState.AVAILABLE, deliveries, visible_ms=max(visible_ms, default=0))
-        case RecordState.ACQUIRED, (deliveries, owner, since) if deliveries and owner < len(owners):
-            return Status(RecordState.ACQUIRED, deliveries, RecordLock(owners[owner], since))
-        case RecordState.ARCHIVING, (deliveries, since, rejected, *error) if (
-            rejected <= 1 and len(error) <= 1 and max(error, default=-1) < len(errors)
-        ):
-            text = errors[error[0]] if error else ""
-            failure = Failure(since, bool(rejected), text)
-            return Status(RecordState.ARCHIVING, deliveries, failure=failure)
-        case (RecordState.ACKNOWLEDGED | RecordState.ARCHIVED) as finished, ():
-            return Status(finished)
-    raise ValueError(f"{[state, *numbers]} is no status of records")
 
 
 def _number(value: object, lowest: int = 0) -> int:
@@ -274,10 +384,11 @@ def _changed(partition: SharePartition, after: Callable[[Status], Status]) -> Sh
 def without_locks(
     partition: SharePartition, is_over: Callable[[RecordLock], bool], limit: DeliveryLimit
 ) -> SharePartition:
-    """The records whose lock is over are given back."""
+    """The records whose lock is over are given back, but not those that are pending."""
 
     def after(status: Status) -> Status:
-        is_free = status.lock is not None and is_over(status.lock)
+        # The lock of a pending record ends with its transaction.
+        is_free = status.lock is not None and status.pending is None and is_over(status.lock)
         return limit.given_back(status) if is_free else status
 
     return _changed(partition, after)
@@ -293,6 +404,65 @@ def acknowledged(
     those that count. Others are refused: the worker does not hold the record any more. What it
     renews has the new `lock`.
     """
+
+    def after(status: Status, by: Acknowledgement) -> Status | None:
+        if not status.is_held(lock.owner, by.deliveries):
+            return None
+        is_renewed = by.type is AcknowledgeType.RENEW
+        return replace(status, lock=lock) if is_renewed else _decided(status, by, limit)
+
+    return _decided_by(partition, acknowledgements, after)
+
+
+def sent(
+    partition: SharePartition,
+    owner: str,
+    acknowledgements: Collection[Acknowledgement],
+    transaction: PendingTransaction,
+) -> tuple[SharePartition, list[range]]:
+    """The partition after acknowledgements of a worker were sent to a transaction, and the offsets
+    of those that count, also if they were sent before. None of them renews a lock.
+    """
+
+    def after(status: Status, by: Acknowledgement) -> Status | None:
+        if status.is_pending(owner, by.deliveries, transaction.key):
+            return status
+        if not status.is_held(owner, by.deliveries):
+            return None
+        pending = PendingAcknowledgement(transaction, by.type, by.visible_ms, by.error)
+        return replace(status, state=RecordState.PENDING, pending=pending)
+
+    return _decided_by(partition, acknowledgements, after)
+
+
+def resolved(
+    partition: SharePartition,
+    transaction: TransactionKey,
+    limit: DeliveryLimit,
+    *,
+    is_committed: bool,
+) -> SharePartition:
+    """The partition after the end of a transaction: what it has acknowledged is decided, or given
+    back.
+    """
+
+    def after(status: Status) -> Status:
+        by = status.pending
+        if by is None or not status.is_of(transaction):
+            return status
+        return _decided(status, by, limit) if is_committed else limit.given_back(status)
+
+    return _changed(partition, after)
+
+
+def _decided_by(
+    partition: SharePartition,
+    acknowledgements: Collection[Acknowledgement],
+    after: Callable[[Status, Acknowledgement], Status | None],
+) -> tuple[SharePartition, list[range]]:
+    """The partition after acknowledgements, which do not overlap, and the offsets of those that
+    count: for which `after` has another status, not None.
+    """
     ordered = sorted(acknowledgements, key=lambda each: each.first)
     firsts = [each.first for each in ordered]
     edges = [edge for each in ordered for edge in (each.first, each.end)]
@@ -301,11 +471,12 @@ def acknowledged(
     for piece in _split(partition.spans, edges):
         at = bisect_right(firsts, piece.first) - 1
         about = ordered[at] if at >= 0 and piece.first < ordered[at].end else None
-        if about is not None and piece.status.is_held(lock.owner, about.deliveries):
-            applied.append(range(piece.first, piece.end))
-            spans.append(replace(piece, status=_decided(piece.status, about, lock, limit)))
-        else:
+        status = None if about is None else after(piece.status, about)
+        if status is None:
             spans.append(piece)
+        else:
+            applied.append(range(piece.first, piece.end))
+            spans.append(replace(piece, status=status))
     return _normal(partition.start, spans), applied
 
 
@@ -322,19 +493,18 @@ def _split(spans: Iterable[OffsetSpan], edges: Sequence[int]) -> Iterator[Offset
         yield OffsetSpan(first, span.end, span.status)
 
 
-def _decided(status: Status, by: Acknowledgement, lock: RecordLock, limit: DeliveryLimit) -> Status:
-    match by.type:
-        case AcknowledgeType.ACCEPT:
-            return ACKNOWLEDGED
-        case AcknowledgeType.REJECT:
-            return limit.ended(status, by.error, is_rejected=True)
-        case AcknowledgeType.RELEASE if by.unseen:
-            seen_before = status.deliveries - 1
-            return Status(RecordState.AVAILABLE, seen_before, visible_ms=by.visible_ms)
-        case AcknowledgeType.RELEASE:
-            return limit.given_back(status, by.visible_ms, by.error)
-        case AcknowledgeType.RENEW:
-            return replace(status, lock=lock)
+def _decided(
+    status: Status, by: Acknowledgement | PendingAcknowledgement, limit: DeliveryLimit
+) -> Status:
+    """The status after an acknowledgement that does not renew the lock."""
+    if by.type is AcknowledgeType.ACCEPT:
+        return ACKNOWLEDGED
+    if by.type is AcknowledgeType.REJECT:
+        return limit.ended(status, by.error, is_rejected=True)
+    if isinstance(by, Acknowledgement) and by.unseen:
+        seen_before = status.deliveries - 1
+        return Status(RecordState.AVAILABLE, seen_before, visible_ms=by.visible_ms)
+    return limit.given_back(status, by.visible_ms, by.error)
 
 
 def chosen(partition: SharePartition, offsets: Collection[int], version: int) -> SharePartition:

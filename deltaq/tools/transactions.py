@@ -13,8 +13,10 @@ from deltaq.admin.group_calls import GroupCalls
 from deltaq.clock import Clock
 from deltaq.delta.store_errors import reading
 from deltaq.errors import KafkaException
-from deltaq.groups.transaction_offsets import TransactionOffsets
+from deltaq.groups.transaction_offsets import TransactionOffsets, transaction_offsets
 from deltaq.names import TransactionKey
+from deltaq.share_groups.log import ShareGroup
+from deltaq.share_groups.transaction_acknowledgements import pending_transactions
 from deltaq.store import Store
 from deltaq.store.parallel import in_parallel_if_remote
 from deltaq.topics.listing import topic_names
@@ -31,6 +33,7 @@ OPEN = "open"
 DECIDED = "decided, not published"
 PUBLISHED = "published"
 PENDING = "pending offsets"
+ACKNOWLEDGING = "pending acknowledgements"
 EXPIRED = "expired"
 
 
@@ -57,6 +60,20 @@ class GroupOffsets:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupAcknowledgements:
+    """The pending acknowledgements that a share group has of a transaction, the first of which were
+    sent at `time_ms`, in milliseconds since 1970 UTC.
+    """
+
+    group: str
+    transaction: TransactionKey
+    time_ms: int
+
+
+_Pending: TypeAlias = "GroupOffsets | GroupAcknowledgements"
+
+
+@dataclass(frozen=True, slots=True)
 class DecidedTopic:
     """A topic of the newest decision, with the files and records that it gets."""
 
@@ -70,9 +87,9 @@ class TransactionalId:
     """A `transactional.id` at one time: the newest epoch, the number of its last transaction that
     has ended, and its newest decision with where that is `missing`.
 
-    `staged` and `pending` are of any transaction of the id. Its state is that of the newest one:
-    `open` if it has written something, `pending offsets` if it has ended and a group still holds
-    offsets of it.
+    `staged`, `pending` and `acknowledging` are of any transaction of the id. Its state is that of
+    the newest one: `open` if it has written something, `pending offsets` if it has ended and a
+    group still holds offsets of it, `pending acknowledgements` if a share group holds some.
     """
 
     name: str
@@ -80,6 +97,7 @@ class TransactionalId:
     missing: Sequence[str] = ()
     pending: Sequence[GroupOffsets] = ()
     staged: Sequence[StagedFiles] = ()
+    acknowledging: Sequence[GroupAcknowledgements] = ()
 
     @property
     def state(self) -> str:
@@ -90,6 +108,8 @@ class TransactionalId:
             return OPEN
         if self.pending:
             return PENDING
+        if self.acknowledging:
+            return ACKNOWLEDGING
         if self.head.is_expired:
             return EXPIRED
         return IDLE if self.head.decision is None else PUBLISHED
@@ -98,8 +118,9 @@ class TransactionalId:
     def began_ms(self) -> int | None:
         """When its open transaction began, as far as it has written; None without one."""
         times = [of.oldest_ms for of in self.staged if of.transaction is not None]
-        sent = (of.pending for of in self.pending)
-        times += [of.time_ms for of in sent if self.head.is_open(of.transaction)]
+        sent = [(of.pending.transaction, of.pending.time_ms) for of in self.pending]
+        sent += [(of.transaction, of.time_ms) for of in self.acknowledging]
+        times += [time_ms for transaction, time_ms in sent if self.head.is_open(transaction)]
         return min(times, default=None)
 
     def age_ms(self, now_ms: int) -> int:
@@ -123,10 +144,12 @@ class TransactionalId:
 
     @property
     def groups(self) -> list[str]:
-        """The groups of its newest decision, and those with pending offsets."""
+        """The groups of its newest decision, and those with pending offsets or acknowledgements."""
         decision = self.head.decision
-        decided = () if decision is None else decision.groups
-        return sorted({*decided, *(of.group for of in self.pending)})
+        decided = () if decision is None else (*decision.groups, *decision.share_groups)
+        offsets, acknowledgements = self.pending, self.acknowledging
+        pending = [*(of.group for of in offsets), *(of.group for of in acknowledgements)]
+        return sorted({*decided, *pending})
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +188,15 @@ def survey(store: Store, clock: Clock, wanted: Collection[str] | None = None) ->
             missing = [] if decision is None else Publisher.of(log, store, clock).missing(decision)
         except KafkaException as error:
             return error
-        files = _summed(staged.get(name, ()), head)
-        return TransactionalId(name, head, missing, pending.get(name, ()), files)
+        files, held = _summed(staged.get(name, ()), head), pending.get(name, ())
+        return TransactionalId(
+            name,
+            head,
+            missing,
+            [of for of in held if isinstance(of, GroupOffsets)],
+            files,
+            [of for of in held if isinstance(of, GroupAcknowledgements)],
+        )
 
     parts = list(zip(logs, heads, strict=True))
     answers = dict(zip(found, in_parallel_if_remote(store, clock, described, parts), strict=True))
@@ -257,22 +287,29 @@ def _summed(files: Iterable[StagedFiles], head: TransactionHead | None = None) -
     return list(found.values())
 
 
-def _pending(store: Store, clock: Clock) -> dict[str, list[GroupOffsets]]:
-    """By id, the pending offsets of all groups that can be read."""
+def _pending(store: Store, clock: Clock) -> dict[str, list[_Pending]]:
+    """By id, what is pending in all groups that can be read."""
     calls = GroupCalls(store, clock, "")
 
-    def of_group(group: str) -> list[TransactionOffsets]:
+    def of_group(group: str) -> list[tuple[str, _Pending]]:
         try:
-            return calls.log(group).pending()
+            state, folder = calls.log(group).state(), names.group_folder(group)
+            share_group = ShareGroup(state, folder)
+            if share_group.exists:
+                found = pending_transactions(share_group.partitions().values())
+                return [
+                    (key.transactional_id, GroupAcknowledgements(group, key, time_ms))
+                    for key, time_ms in sorted(found.items())
+                ]
+            offsets = transaction_offsets(state, folder)
+            return [(id_, GroupOffsets(group, of)) for id_, of in offsets.items()]
         except KafkaException:
             return []  # the checks of groups report it
 
-    groups = calls.names()
-    found: dict[str, list[GroupOffsets]] = {}
-    answers = in_parallel_if_remote(store, clock, of_group, groups)
-    for group, of_one in zip(groups, answers, strict=True):
-        for of in of_one:
-            found.setdefault(of.transaction.transactional_id, []).append(GroupOffsets(group, of))
+    found: dict[str, list[_Pending]] = {}
+    for of_one in in_parallel_if_remote(store, clock, of_group, calls.names()):
+        for transactional_id, of in of_one:
+            found.setdefault(transactional_id, []).append(of)
     return found
 
 
@@ -295,9 +332,13 @@ def abort(store: Store, clock: Clock, transactional_id: str, deadline: float) ->
             after = log.begin(head.timeout_ms, published, deadline, AbortReason.OPERATOR)
         except DecisionNotPublished:
             continue  # the producer has decided meanwhile
+        calls = GroupCalls(store, clock, "")
         for of in _pending(store, clock).get(transactional_id, ()):
-            if of.pending.transaction.epoch >= after.epoch:
-                continue  # a producer has begun since
-            group_log = GroupCalls(store, clock, "").log(of.group)
-            group_log.resolve(of.pending.transaction, deadline, is_committed=False)
+            drop, transaction = (
+                (calls.log(of.group).resolve, of.pending.transaction)
+                if isinstance(of, GroupOffsets)
+                else (calls.share_log(of.group).resolve_transaction, of.transaction)
+            )
+            if transaction.epoch < after.epoch:  # otherwise a producer has begun since
+                drop(transaction, deadline, is_committed=False)
         return after

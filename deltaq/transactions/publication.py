@@ -1,7 +1,8 @@
 """Publication: one entry in each topic and group of a decided transaction makes it visible there.
 
 Each entry is idempotent. In a topic it has a `txn` action with the version of the decision; in a
-group it ends the pending offsets. So any process may publish, and several at once.
+group it ends the pending offsets, in a share group the pending acknowledgements. So any process may
+publish, and several at once.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from deltaq.clock import Clock
 from deltaq.delta.actions import Txn
 from deltaq.errors import UnknownTopic
 from deltaq.groups.log import GroupLog
+from deltaq.share_groups.log import ShareLog
 from deltaq.store import Store
 from deltaq.store.parallel import in_parallel_if_remote
 from deltaq.topics.log import TopicLog
@@ -28,8 +31,8 @@ _log = logging.getLogger("deltaq.transactions")
 
 @dataclass(eq=False)
 class Publisher:
-    """Publishes the newest decision of one `transactional.id`. `topic_log(topic)` and
-    `group_log(group)` are positions of the caller in the logs to write.
+    """Publishes the newest decision of one `transactional.id`. `topic_log(topic)`,
+    `group_log(group)` and `share_log(group)` are positions of the caller in the logs to write.
     """
 
     _log: TransactionLog
@@ -37,6 +40,7 @@ class Publisher:
     _clock: Clock
     topic_log: Callable[[str], TopicLog]
     group_log: Callable[[str], GroupLog]
+    share_log: Callable[[str], ShareLog]
 
     @classmethod
     def of(cls, log: TransactionLog, store: Store, clock: Clock, client_id: str = "") -> Publisher:
@@ -49,25 +53,36 @@ class Publisher:
                 store, topic, clock, client_id=client_id, known=known_topic(store, topic, clock)
             ),
             lambda group: GroupLog(store, group, clock, client_id),
+            lambda group: ShareLog(store, group, clock, client_id),
         )
 
     def publish(self, decision: Decision, deadline: float) -> None:
         """Write what is not written yet. Raises what `DeltaLog.commit` raises; may be repeated."""
         # Else a power failure could undo the decision, and leave half of it published.
         self._log.sync(decision)
-        parts: list[StagedRecords | str] = [*decision.topics, *decision.groups]
-        in_parallel_if_remote(
-            self._store,
-            self._clock,
-            lambda part: self._publish(part, decision, deadline),
-            parts,
-        )
+        parts = [
+            *(partial(self._append, staged, decision, deadline) for staged in decision.topics),
+            *(
+                partial(log.resolve, decision.key, deadline, is_committed=True)
+                for log in map(self.group_log, decision.groups)
+            ),
+            *(
+                partial(log.resolve_transaction, decision.key, deadline, is_committed=True)
+                for log in map(self.share_log, decision.share_groups)
+            ),
+        ]
+        in_parallel_if_remote(self._store, self._clock, lambda publish: publish(), parts)
 
     def missing(self, decision: Decision) -> list[str]:
         """The topics and groups in which the newest decision is not published. Raises what
         `TopicLog.load` raises.
         """
         pending = [group for group in decision.groups if self._is_pending(group, decision)]
+        pending += [
+            group
+            for group in decision.share_groups
+            if decision.key in self.share_log(group).pending()
+        ]
         return [
             *(staged.topic for staged in decision.topics if self._lacks(staged, decision)),
             *(f"group {group}" for group in pending),
@@ -84,12 +99,6 @@ class Publisher:
             done = log.state.txns.get(f"{app_id}/{staged.topic_id}")
             # The records of a topic that was deleted are gone.
             return _is_of(log, staged.topic_id) and (done is None or done.version < version)
-
-    def _publish(self, part: StagedRecords | str, decision: Decision, deadline: float) -> None:
-        if isinstance(part, str):
-            self.group_log(part).resolve(decision.key, deadline, is_committed=True)
-        else:
-            self._append(part, decision, deadline)
 
     def _append(self, staged: StagedRecords, decision: Decision, deadline: float) -> None:
         tries = 0

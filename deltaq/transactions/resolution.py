@@ -14,6 +14,7 @@ from deltaq.errors import Corrupt, Incompatible
 from deltaq.groups.log import GroupLog
 from deltaq.groups.transaction_offsets import TransactionOffsets
 from deltaq.names import TRANSACTIONS_FOLDER, TransactionKey, named, parse_staged_file
+from deltaq.share_groups.log import ShareLog
 from deltaq.store import Store
 from deltaq.store.parallel import in_parallel_if_remote
 from deltaq.transactions.log import TransactionLog
@@ -135,3 +136,35 @@ def resolve_offsets(
             group_log.group,
             of.transaction.transactional_id,
         )
+
+
+def resolve_acknowledgements(
+    store: Store,
+    share_log: ShareLog,
+    transactions: Iterable[TransactionKey],
+    reason: AbortReason,
+    clock: Clock,
+    deadline: float,
+) -> int:
+    """End these transactions, which have acknowledgements in a share group. Returns their number
+    without those whose log cannot be read: their messages stay locked. Raises Unavailable,
+    OutcomeUnknown.
+    """
+    ended = 0
+    for transaction in transactions:
+        try:
+            is_committed = resolve_transaction(store, transaction, reason, clock, deadline)
+        except (Corrupt, Incompatible) as error:
+            # One damaged log must not end the work of the group.
+            _log.warning("messages of a transaction stay locked: %s", error.error.str())
+            continue
+        # What is left belongs to no decision.
+        share_log.resolve_transaction(transaction, deadline, is_committed=False)
+        ended += 1
+        _log.info(
+            "%s the acknowledgements of a transaction group=%r transactional.id=%r",
+            "committed" if is_committed else "dropped",
+            share_log.group,
+            transaction.transactional_id,
+        )
+    return ended

@@ -63,7 +63,8 @@ def transactional_id_of(app_id: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A committed transaction: its files by topic, and the groups that have offsets of it.
+    """A committed transaction: its files by topic, the groups that have offsets of it, and the
+    share groups that have acknowledgements of it.
 
     `version` is that of the entry that has decided it, `life` that of its log: both are "" and 0
     before the decision is in the log. `application` is that of a Spark query; otherwise None.
@@ -75,6 +76,7 @@ class Decision:
     groups: tuple[str, ...]
     application: Application | None = None
     life: str = ""
+    share_groups: tuple[str, ...] = ()
 
     @property
     def published_as(self) -> Application:
@@ -94,6 +96,10 @@ class AbortReason(enum.Enum):
     """It was older than `transaction.timeout.ms`."""
     READER = "reader"
     """A consumer needed the outcome of its offsets, to begin to read there."""
+    LOCK = "lock"
+    """The lock of messages that it has acknowledged was over, and a member of their share group
+    needed its outcome.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,6 +326,8 @@ def _decision_body(decision: Decision) -> dict[str, object]:
         },
         "groups": list(decision.groups),
     }
+    if decision.share_groups:
+        body["shareGroups"] = list(decision.share_groups)
     if decision.application is not None:
         body["txn"] = list(decision.application)
     return body
@@ -338,6 +346,7 @@ def _decision(body: dict[str, Any], transactional_id: str, epoch: int, life: str
         tuple(check_group(group) for group in _list(body["groups"])),
         _application(body["txn"]) if "txn" in body else None,
         life,
+        tuple(check_group(group) for group in _list(body.get("shareGroups", []))),
     )
 
 

@@ -14,6 +14,7 @@ from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
 from tests.simulator.network import Faults
 
 __all__ = [
+    "COPIES",
     "GROUP",
     "INPUT",
     "KINDS",
@@ -36,6 +37,8 @@ GROUP = "g"
 INPUT = "in"
 OUTPUTS = "a", "b"
 """What transactional programs read and write."""
+COPIES = "copies"
+"""What workers of a share group write that acknowledge in transactions."""
 RANDOM_TOPICS = "x", "y"
 """What programs of random transactions read and write, with so many partitions each."""
 RANDOM_PARTITIONS = 2
@@ -86,7 +89,8 @@ class Scenario:
     With `workers`, all of this is replaced, too: so many members of a share group take the
     `messages`. A lock lasts `lock_s` seconds, a message is delivered `deliveries_max` times at
     most, and `locks_max` of a partition are undecided at most. With `dead_letters` the group
-    has a topic for what fails. With `delays` some messages are to be delivered later.
+    has a topic for what fails. With `delays` some messages are to be delivered later. So many of
+    the workers as `copiers` copy the messages in transactions.
 
     With `view_runners`, so many programs publish views over the `messages`, which `readers` read.
     `topic` has the settings of the compacted input.
@@ -134,6 +138,7 @@ class Scenario:
     arrow_outputs: bool = False
     id_expiration_ms: int = TRANSACTIONAL_ID_EXPIRATION_MS
     workers: int = 0
+    copiers: int = 0
     lock_s: float = 30.0
     deliveries_max: int = 5
     locks_max: int = 2_000
@@ -287,6 +292,7 @@ def _sharing(seed: int) -> Scenario:
         topic={"cleanup.policy": "delete", "retention.ms": "-1", "segment.bytes": "1048576"},
         dead_letters=chance.random() < 0.6,
         delays=chance.random() < 0.5,
+        copiers=random.Random(f"copiers of {seed}").choice([0, 0, 1, 2]),
     )
 
 

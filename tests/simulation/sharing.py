@@ -1,18 +1,29 @@
-"""A run of a share group: workers take the records of a topic and decide each, among faults."""
+"""A run of a share group: workers take the records of a topic and decide each, among faults. Some
+copy them to another topic, and decide them by the same transaction.
+"""
 
 from __future__ import annotations
 
 from deltaq import AdminClient, NewTopic, Producer
 from deltaq.admin import AlterConfigOpType, ConfigEntry, ConfigResource
+from tests.simulation.actors.copying_workers import CopyingWorker
 from tests.simulation.actors.injection import change_topic, inject_faults, result_of
 from tests.simulation.actors.maintenance import Maintainer, finish_maintenance
 from tests.simulation.actors.redriving import Operator, redrive_all
+from tests.simulation.actors.transactional import transactional_conf
 from tests.simulation.actors.workers import SharedWork, WorkerActor, drain
 from tests.simulation.audit.redrives import check_redrives, copied_letters
-from tests.simulation.audit.shares import DEAD_LETTERS, audit_share_group, dead_letters
-from tests.simulation.audit.topic import audit_log
+from tests.simulation.audit.shares import (
+    DEAD_LETTERS,
+    ShareAudit,
+    audit_share_group,
+    copies,
+    dead_letters,
+)
+from tests.simulation.audit.topic import Audit, audit_log
+from tests.simulation.audit.transactions import audit_ids, check_publications, publications
 from tests.simulation.harness import ROOT, Actor, Harness
-from tests.simulation.scenario import TOPIC
+from tests.simulation.scenario import COPIES, TOPIC
 
 __all__ = ["audit_sharing", "run_sharing"]
 
@@ -28,7 +39,12 @@ def run_sharing(harness: Harness) -> SharedWork:
     _prepare(harness)
     work = SharedWork()
     actors: list[Actor] = [
-        *(WorkerActor(harness, f"worker-{number}", work) for number in range(scenario.workers)),
+        *(
+            CopyingWorker(harness, f"worker-{number}", f"id-{number}", work)
+            if number < scenario.copiers
+            else WorkerActor(harness, f"worker-{number}", work)
+            for number in range(scenario.workers)
+        ),
         *(Maintainer(harness, f"maintainer-{number}") for number in range(scenario.maintainers)),
         *(
             Operator(harness, f"operator-{number}", GROUP)
@@ -47,6 +63,7 @@ def run_sharing(harness: Harness) -> SharedWork:
     if scenario.dead_letters:
         work.last_redrive = redrive_all(harness, GROUP)
         drain(harness, work)
+    _take_ids(harness)
     if scenario.maintainers:
         finish_maintenance(harness)
     return work
@@ -55,13 +72,7 @@ def run_sharing(harness: Harness) -> SharedWork:
 def audit_sharing(harness: Harness, work: SharedWork) -> list[str]:
     """What is wrong with what the workers have seen, and with the group's log."""
     disk, scenario = harness.network.disk, harness.scenario
-    settings = scenario.maintenance
-    topic = audit_log(
-        disk,
-        right_clocks=not scenario.wrong_clocks,
-        delay_s=(settings.file_delete_delay_ms or 0) / 1000,
-        in_flight_s=settings.in_flight_ms / 1000,
-    )
+    topic = _topic_audit(harness, TOPIC)
     audit = audit_share_group(disk, GROUP, scenario.lock_s, scenario.deliveries_max)
     alive = "" if topic.is_deleted else topic.topic_id
     written = (place for places in topic.places.values() for place in places)
@@ -76,7 +87,46 @@ def audit_sharing(harness: Harness, work: SharedWork) -> list[str]:
             topic.places, letters, copied, work.last_redrive, may_drop=scenario.recreates
         )
     harness.network.happened += audit.happened + topic.happened
-    return [*harness.unexpected, *topic.problems, *audit.problems]
+    problems = [*harness.unexpected, *topic.problems, *audit.problems]
+    return [*problems, *_audit_copies(harness, audit, work)] if scenario.copiers else problems
+
+
+def _topic_audit(harness: Harness, topic: str) -> Audit:
+    settings = harness.scenario.maintenance
+    return audit_log(
+        harness.network.disk,
+        topic=topic,
+        right_clocks=not harness.scenario.wrong_clocks,
+        delay_s=(settings.file_delete_delay_ms or 0) / 1000,
+        in_flight_s=settings.in_flight_ms / 1000,
+    )
+
+
+def _audit_copies(harness: Harness, audit: ShareAudit, work: SharedWork) -> list[str]:
+    """What is wrong with the transactions that have acknowledged messages and copied them."""
+    disk = harness.network.disk
+    output = {COPIES: _topic_audit(harness, COPIES)}
+    ids = audit_ids(disk)
+    before = len(audit.problems)
+    decided = {of.key: of.landed for each in ids.values() for of in each.decided}
+    audit.compare_transactions(work, decided, copies(disk))
+    for each in ids.values():
+        harness.network.happened += each.happened
+    return [
+        *audit.problems[before:],
+        *output[COPIES].problems,
+        *(problem for each in ids.values() for problem in each.problems),
+        *check_publications(ids, publications(disk, output), output),
+    ]
+
+
+def _take_ids(harness: Harness) -> None:
+    """Take the ids of all workers, which publishes what is decided."""
+    machine = harness.world.machine("last-producer")
+    for number in range(min(harness.scenario.copiers, harness.scenario.workers)):
+        conf = transactional_conf(harness, f"id-{number}")
+        with Producer(conf, store=machine.store, clock=machine.clock) as producer:
+            producer.init_transactions()
 
 
 def _prepare(harness: Harness) -> None:
@@ -100,6 +150,10 @@ def _prepare(harness: Harness) -> None:
     ) as admin:
         topic = NewTopic(TOPIC, scenario.partitions, config=dict(scenario.topic))
         result_of(director, admin.create_topics([topic])[TOPIC])
+        if scenario.copiers:
+            # Kept as the first one: an audit of the copies needs all of them.
+            output = NewTopic(COPIES, 1, config=dict(scenario.topic))
+            result_of(director, admin.create_topics([output])[COPIES])
         result_of(director, admin.incremental_alter_configs([group])[group])
 
 

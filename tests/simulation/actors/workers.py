@@ -34,6 +34,8 @@ __all__ = [
     "WorkerActor",
     "drain",
     "is_explained",
+    "place_of",
+    "share_conf",
 ]
 
 ACCEPT, RELEASE, REJECT, RENEW = (int(kind) for kind in AcknowledgeType)
@@ -150,13 +152,15 @@ class Handling:
         for record in records:
             self._check_time(record, begun_ms)
             self.work.delivered.append(
-                Delivered(self.worker, _place(record), record.delivery_count() or 0, self._now())
+                Delivered(self.worker, place_of(record), record.delivery_count() or 0, self._now())
             )
         if self.is_explicit:
             for record in records:
                 self._decide(record)
         else:
-            self._returned = [(_place(record), record.delivery_count() or 0) for record in records]
+            self._returned = [
+                (place_of(record), record.delivery_count() or 0) for record in records
+            ]
         if self.harness.chance(0.5):
             self._accept_returned()
             self.consumer.commit_sync(self.harness.between(0.5, 10))
@@ -166,7 +170,7 @@ class Handling:
         """No message comes before its time, by the clock of its worker, which may jump back."""
         at_ms = deliver_at_ms(record.headers())
         if at_ms > max(begun_ms, self.clock.time_ms()):
-            self.harness.report_unexpected(f"{_place(record)} came before its time, {at_ms}")
+            self.harness.report_unexpected(f"{place_of(record)} came before its time, {at_ms}")
         if at_ms:
             self.harness.network.count("a message was delivered after its time")
 
@@ -185,7 +189,7 @@ class Handling:
             self.consumer.acknowledge(record, AcknowledgeType(RELEASE))  # thinks better of it
         self._note(
             RecordDecision(
-                self.worker, _place(record), record.delivery_count() or 0, kind, self._now()
+                self.worker, place_of(record), record.delivery_count() or 0, kind, self._now()
             )
         )
         self.consumer.acknowledge(record, AcknowledgeType(kind))
@@ -246,7 +250,8 @@ def drain(harness: Harness, work: SharedWork) -> None:
                 return
 
 
-def _place(record: Message) -> Place:
+def place_of(record: Message) -> Place:
+    """Where a message is."""
     assert isinstance(record, SharedMessage)
     return Place(record.topic_id or "", record.partition() or 0, record.offset() or 0)
 

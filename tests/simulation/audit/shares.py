@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from deltaq import names
 from tests.simulation.actors.workers import ACCEPT, REJECT, RELEASE, RecordDecision, SharedWork
 from tests.simulation.audit.oracle import Place, logged_actions, rows_of
+from tests.simulation.audit.transactions import Key
+from tests.simulation.scenario import COPIES
 from tests.simulator.disk import Disk
 
 __all__ = [
@@ -23,13 +25,14 @@ __all__ = [
     "DeadLetter",
     "ShareAudit",
     "audit_share_group",
+    "copies",
     "dead_letters",
     "logged_records",
 ]
 
 PREFIX = "deltaq.share."
 
-AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVING, ARCHIVED = range(5)
+AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVING, ARCHIVED, PENDING = range(6)
 
 DEAD_LETTERS = "dlq.shared"
 """The topic of the group's dead letters."""
@@ -37,12 +40,16 @@ DEAD_LETTERS = "dlq.shared"
 
 @dataclass(frozen=True)
 class LoggedRecord:
-    """What the log says of a record. `finished` is below the start, where it does not say how."""
+    """What the log says of a record. `finished` is below the start, where it does not say how.
+    `transaction` and `kind` are of an acknowledgement that waits for its transaction.
+    """
 
     state: int | str
     deliveries: int = 0
     owner: str = ""
     since: int = -1
+    transaction: Key | None = None
+    kind: int = 0
 
 
 FINISHED = LoggedRecord("finished")
@@ -72,6 +79,8 @@ class ShareAudit:
     `taken`: the owner of each delivery and when it was taken; `ended`: when the log has decided a
     delivery, and what. `failed`: when it has decided that a record needs a dead letter, `archived`
     when it noted that this was written; `dropped` are deliveries that were finished without one.
+    `pending` are deliveries that a transaction has acknowledged, and how; `accepted` those that
+    were accepted as its transaction was committed. `forgotten` are partitions of deleted topics.
     """
 
     disk: Disk
@@ -88,6 +97,10 @@ class ShareAudit:
     failed: dict[Place, float] = field(default_factory=dict)
     archived: dict[Place, float] = field(default_factory=dict)
     dropped: set[Taken] = field(default_factory=set)
+    pending: dict[Taken, tuple[Key, int]] = field(default_factory=dict)
+    accepted: set[Taken] = field(default_factory=set)
+    resolved: list[tuple[float, str, Key]] = field(default_factory=list)
+    forgotten: set[tuple[str, int]] = field(default_factory=set)
 
     def read(self) -> None:
         """Check all entries that ever were in the log."""
@@ -105,6 +118,7 @@ class ShareAudit:
                     if domain["removed"]:
                         self.happened["a partition of a share group was forgotten"] += 1
                         self.records.pop(key, None)
+                        self.forgotten.add(key)
                         # A worker that has not seen yet that the topic was deleted begins anew.
                         self.starts.pop(key, None)
                     else:
@@ -150,6 +164,12 @@ class ShareAudit:
             return
         if now.state == ARCHIVING:
             self.failed[place] = self.landed[version]
+        if was.state == PENDING:
+            self._resolve(version, operation, place, was, now, what)
+            return
+        if now.state == PENDING:
+            self._send(version, operation, by, place, was, now, what)
+            return
         is_free = was.state in ("new", AVAILABLE)
         if was.state == ACQUIRED:
             is_free = self._is_given_up(version, by, place, was, now, what)
@@ -159,6 +179,58 @@ class ShareAudit:
             self._wrong(version, f"{what}: no worker held it")
         elif was.state == "new":
             self._wrong(version, f"{what}: it was never taken")
+
+    def _send(
+        self,
+        version: int,
+        operation: str,
+        by: str,
+        place: Place,
+        was: LoggedRecord,
+        now: LoggedRecord,
+        what: str,
+    ) -> None:
+        """Check that a worker has acknowledged what it holds in a transaction."""
+        held = LoggedRecord(ACQUIRED, now.deliveries, by, now.since)
+        if operation != "SEND ACKNOWLEDGEMENTS" or now.owner != by or was != held:
+            self._wrong(version, f"{what}: by {by}")
+        assert now.transaction is not None
+        self.pending[place, now.deliveries] = now.transaction, now.kind
+
+    def _resolve(
+        self,
+        version: int,
+        operation: str,
+        place: Place,
+        was: LoggedRecord,
+        now: LoggedRecord,
+        what: str,
+    ) -> None:
+        """Check that a record is what its transaction has decided, or is given back."""
+        assert was.transaction is not None
+        is_committed, is_last = operation == "COMMIT TRANSACTION", False
+        if not is_committed and operation != "ABORT TRANSACTION":
+            self._wrong(version, f"{what}: it waits for its transaction")
+        kind = was.kind if is_committed else RELEASE
+        wanted: tuple[int | str, ...] = {
+            ACCEPT: (ACKNOWLEDGED, "finished"),
+            REJECT: (ARCHIVING, ARCHIVED, "finished"),
+            RELEASE: (AVAILABLE,),
+        }[kind]
+        if kind == RELEASE and was.deliveries >= self.deliveries_max:
+            wanted, is_last = (ARCHIVING, ARCHIVED, "finished"), True
+        if now.state not in wanted:
+            self._wrong(version, f"{what}: the transaction has said {kind}")
+        if now.state == AVAILABLE and now.deliveries != was.deliveries:
+            self._wrong(version, f"{what}: the count is wrong")
+        taken = place, was.deliveries
+        if kind == ACCEPT:
+            self.accepted.add(taken)
+        elif now.state in (ARCHIVED, "finished"):
+            self.dropped.add(taken)
+        ends = "released" if kind == RELEASE and not is_last else "finished"
+        self.ended[taken] = self.landed[version], ends
+        self.resolved.append((self.landed[version], operation, was.transaction))
 
     def _is_given_up(
         self, version: int, by: str, place: Place, was: LoggedRecord, now: LoggedRecord, what: str
@@ -238,6 +310,42 @@ class ShareAudit:
                 self.problems.append(f"{place} has {written[place]} dead letters")
         self.happened["a dead letter was written"] += written.total()
 
+    # --- transactions ---
+
+    def compare_transactions(
+        self,
+        work: SharedWork,
+        decided: Mapping[Key, float],
+        copied: Iterable[Taken],
+    ) -> None:
+        """Check that what a transaction has accepted was copied once, that nothing else was, and
+        that nothing is delivered after it was accepted by a transaction that is `decided`, at these
+        times.
+        """
+        written = Counter(copied)
+        for landed, operation, transaction in self.resolved:
+            at = decided.get(transaction, float("inf"))
+            if (operation == "COMMIT TRANSACTION") != (at <= landed):
+                self.problems.append(f"{operation} of {transaction}, which was decided at {at}")
+        for taken in sorted({*self.accepted, *written}, key=repr):
+            place, deliveries = taken
+            is_gone = (place.topic_id, place.partition) in self.forgotten
+            if written[taken] != (taken in self.accepted) and not (is_gone and written[taken] == 1):
+                self.problems.append(
+                    f"{place} was copied {written[taken]} times in its delivery {deliveries}, and "
+                    f"{'accepted' if taken in self.accepted else 'not accepted'} by a transaction"
+                )
+        final = {
+            place: (deliveries, decided[transaction])
+            for (place, deliveries), (transaction, kind) in self.pending.items()
+            if kind == ACCEPT and transaction in decided
+        }
+        for each in work.delivered:
+            deliveries, at = final.get(each.place, (each.deliveries, 0.0))
+            if each.deliveries > deliveries and each.at > at:
+                self.problems.append(f"{each} came after its acceptance was decided at {at}")
+        self.happened["a message was accepted by a transaction"] += len(self.accepted)
+
     # --- what the workers know ---
 
     def compare(self, work: SharedWork, expected: set[Place], alive: str) -> None:
@@ -305,6 +413,18 @@ def dead_letters(disk: Disk) -> Iterator[DeadLetter]:
                     yield DeadLetter(place, landed, row["value"] is not None)
 
 
+def copies(disk: Disk) -> Iterator[Taken]:
+    """What workers have written for messages that they have accepted, in the order of the log."""
+    folder = names.topic_folder(COPIES)
+    for _, actions in logged_actions(disk, folder):
+        for add in (action["add"] for action in actions if "add" in action):
+            if add["dataChange"]:
+                for row in rows_of(disk.history[folder + add["path"]][0]):
+                    topic_id, *numbers = bytes(row["value"]).decode().split("|")
+                    partition, offset, deliveries = map(int, numbers)
+                    yield Place(topic_id, partition, offset), deliveries
+
+
 def _partition(domain: str) -> tuple[str, int]:
     _, topic_id, number = domain.removeprefix(PREFIX).split("/")
     return topic_id, int(number)
@@ -314,8 +434,11 @@ def logged_records(body: dict[str, Any]) -> Iterator[tuple[int, LoggedRecord]]:
     """What a partition's state says, by offset."""
     at = body["start"]
     for length, state, *numbers in body["spans"]:
-        if state == ACQUIRED:
+        if state in (ACQUIRED, PENDING):
             record = LoggedRecord(state, numbers[0], body["owners"][numbers[1]], numbers[2])
+            if state == PENDING:
+                transaction = Key(*body["transactions"][numbers[3]][:3])
+                record = replace(record, transaction=transaction, kind=numbers[4])
         else:
             record = LoggedRecord(state, *numbers[:1])
         for offset in range(at, at + length):

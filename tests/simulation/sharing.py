@@ -86,9 +86,9 @@ def audit_sharing(harness: Harness, work: SharedWork) -> list[str]:
         audit.problems += check_redrives(
             topic.places, letters, copied, work.last_redrive, may_drop=scenario.recreates
         )
+    of_copies = _audit_copies(harness, audit, work) if scenario.copiers else []
     harness.network.happened += audit.happened + topic.happened
-    problems = [*harness.unexpected, *topic.problems, *audit.problems]
-    return [*problems, *_audit_copies(harness, audit, work)] if scenario.copiers else problems
+    return [*harness.unexpected, *topic.problems, *audit.problems, *of_copies]
 
 
 def _topic_audit(harness: Harness, topic: str) -> Audit:
@@ -103,17 +103,17 @@ def _topic_audit(harness: Harness, topic: str) -> Audit:
 
 
 def _audit_copies(harness: Harness, audit: ShareAudit, work: SharedWork) -> list[str]:
-    """What is wrong with the transactions that have acknowledged messages and copied them."""
+    """What is wrong with the transactions that have acknowledged messages and copied them, beside
+    the problems that the audit of the group notes.
+    """
     disk = harness.network.disk
     output = {COPIES: _topic_audit(harness, COPIES)}
     ids = audit_ids(disk)
-    before = len(audit.problems)
     decided = {of.key: of.landed for each in ids.values() for of in each.decided}
     audit.compare_transactions(work, decided, copies(disk))
     for each in ids.values():
         harness.network.happened += each.happened
     return [
-        *audit.problems[before:],
         *output[COPIES].problems,
         *(problem for each in ids.values() for problem in each.problems),
         *check_publications(ids, publications(disk, output), output),

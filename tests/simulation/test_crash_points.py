@@ -115,6 +115,41 @@ def test_a_crash_after_any_write_of_a_transaction_loses_and_doubles_nothing():
         assert not verdict.problems, f"{where}\n{verdict.problems}"
 
 
+ACKNOWLEDGING = replace(
+    QUIET, readers=0, members=0, workers=2, copiers=1, messages=8, rest_s=0.5, lock_s=2.0
+)
+
+
+@pytest.mark.fault("T1", "T6")
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("after", [False, True])
+def test_a_crash_at_any_write_of_a_worker_accepts_and_copies_a_message_or_neither(after):
+    """These are all the states that a worker can leave behind which acknowledges messages in
+    transactions. The other worker ends its transaction when the lock is over, or its successor.
+    """
+    undisturbed = simulate(SEED, ACKNOWLEDGING)
+    assert not undisturbed.problems
+    assert undisturbed.happened["a message was accepted by a transaction"]
+    writes = undisturbed.store_writes["worker-0.0"]
+    for step in (
+        "put topics/copies/staged/*",
+        "create transactions/*",
+        "create topics/copies/*",
+        "create groups/shared/*",
+    ):
+        assert any(fnmatch(f"{operation} {key}", step) for _, operation, key in writes), step
+    happened: Counter[str] = Counter()
+    decisions = [write for write in writes if write[2].startswith("transactions/")]
+    for number, operation, key in sorted({*decisions, *writes[:: depth(3, 1)]}):
+        verdict = simulate(SEED, ACKNOWLEDGING, CrashPoint("worker-0.0", number, after))
+        where = f"crashed {'after' if after else 'before'} {number}, {operation} {key}"
+        crashed = f"crashed {'after' if after else 'before'} an operation"
+        assert verdict.happened[crashed] == 1, where
+        assert not verdict.problems, f"{where}\n{verdict.problems}"
+        happened += verdict.happened
+    assert happened["a transaction's acknowledgements were given back"]
+
+
 MAINTAINED = replace(
     QUIET,
     members=0,

@@ -20,6 +20,7 @@ from tests.simulation.actors.workers import (
 from tests.simulation.audit.oracle import Place
 from tests.simulation.audit.redrives import check_redrives, copied_letters
 from tests.simulation.audit.shares import DeadLetter, ShareAudit
+from tests.simulation.audit.transactions import Key
 from tests.simulator.disk import Disk
 
 KEY = ("id", 0)
@@ -246,3 +247,125 @@ def test_the_letters_that_are_copied_are_read_from_the_log() -> None:
         entry = json.dumps({"domainMetadata": action | {"removed": False}}).encode()
         disk.create(f"{folder}_delta_log/{version:020}.json", entry)
     assert copied_letters(disk) == {0, 2, 3}
+
+
+# --- transactions ---
+
+KEY_1 = Key("id-0", 7, 1)
+TAKEN = PLACE, 1
+TRANSACTION = ["id-0", 7, 1, 1_000]
+COMMIT, ABORT, SEND = "COMMIT TRANSACTION", "ABORT TRANSACTION", "SEND ACKNOWLEDGEMENTS"
+
+
+def waiting(kind: int, number: int = 2, since: int = 0, owner: int = 0) -> dict[str, Any]:
+    """A partition with records that a transaction is to decide."""
+    body = state(0, [number, 5, 1, owner, since, 0, kind, 0])
+    return {**body, "transactions": [TRANSACTION]}
+
+
+SENT: Step = (SEND, ONE, 2.0, waiting(ACCEPT))
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [FIRST, SENT, (COMMIT, "", 3.0, state(2))],
+        [FIRST, (SEND, ONE, 2.0, waiting(REJECT)), (COMMIT, "", 3.0, state(2))],
+        [FIRST, (SEND, ONE, 2.0, waiting(RELEASE)), (COMMIT, "", 3.0, state(0, [2, 0, 1]))],
+        [FIRST, SENT, (ABORT, "", 3.0, state(0, [2, 0, 1]))],
+    ],
+    ids=["accepted", "rejected", "released", "aborted"],
+)
+def test_a_sound_transaction_has_no_problems(steps: list[Step]) -> None:
+    assert audit(*steps).problems == []
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        ([(SEND, ONE, 1.0, waiting(ACCEPT))], "by w1-x"),
+        ([FIRST, (SEND, TWO, 2.0, waiting(ACCEPT))], "by w2-x"),
+        ([FIRST, (ACKNOWLEDGE, ONE, 2.0, waiting(ACCEPT))], "by w1-x"),
+        ([FIRST, (SEND, ONE, 2.0, waiting(ACCEPT, since=1))], "by w1-x"),
+        ([FIRST, SENT, (ACKNOWLEDGE, ONE, 3.0, state(2))], "waits for its transaction"),
+        (
+            [FIRST, SENT, (TAKE, TWO, 20.0, state(0, [2, 1, 2, 1, 2]))],
+            "waits for its transaction",
+        ),
+        ([FIRST, SENT, (COMMIT, "", 3.0, state(0, [2, 0, 1]))], "has said 1"),
+        ([FIRST, SENT, (ABORT, "", 3.0, state(2))], "has said 2"),
+        ([FIRST, SENT, (ABORT, "", 3.0, state(0, [2, 0, 2]))], "count is wrong"),
+    ],
+)
+def test_a_defect_of_a_transaction_in_the_log_is_found(steps: list[Step], expected: str) -> None:
+    assert expected in "\n".join(audit(*steps).problems)
+
+
+ONE_SENT: Step = (SEND, ONE, 2.0, waiting(ACCEPT, 1))
+ONE_TAKEN: Step = (TAKE, ONE, 1.0, state(0, [1, 1, 1, 0, 0]))
+COMMITTED: Step = (COMMIT, "", 4.0, state(1))
+ABORTED: Step = (ABORT, "", 4.0, state(0, [1, 0, 1]))
+
+
+def transactional(
+    *steps: Step,
+    decided: dict[Key, float],
+    copied: int,
+    delivered: tuple[Delivered, ...] = (),
+) -> str:
+    """What is wrong with transactions about one record, which was copied so many times."""
+    made = audit(*steps)
+    work = SharedWork(delivered=[*delivered], copying={"w1"})
+    made.compare_transactions(work, decided, copied * [TAKEN])
+    return "\n".join(made.problems)
+
+
+def test_a_copy_for_each_acceptance_is_right() -> None:
+    own = (Delivered("w1", PLACE, 1, 1.5),)
+    again = (Delivered("w1", PLACE, 2, 5.0),)
+    sent = ONE_TAKEN, ONE_SENT
+    assert transactional(*sent, COMMITTED, decided={KEY_1: 3.0}, copied=1, delivered=own) == ""
+    assert transactional(*sent, ABORTED, decided={}, copied=0, delivered=own + again) == ""
+    # That of a topic that was deleted meanwhile.
+    gone = audit(*sent)
+    gone.forgotten.add(KEY)
+    gone.compare_transactions(SharedWork(), {KEY_1: 3.0}, [TAKEN])
+    assert gone.problems == []
+
+
+@pytest.mark.parametrize(
+    ("steps", "decided", "copied", "delivered", "expected"),
+    [
+        ([COMMITTED], {KEY_1: 3.0}, 0, (), "copied 0 times in its delivery 1, and accepted"),
+        ([COMMITTED], {KEY_1: 3.0}, 2, (), "copied 2 times"),
+        ([ABORTED], {}, 1, (), "copied 1 times in its delivery 1, and not accepted"),
+        ([COMMITTED], {}, 1, (), "which was decided at inf"),
+        ([COMMITTED], {KEY_1: 5.0}, 1, (), "which was decided at 5.0"),
+        ([ABORTED], {KEY_1: 3.0}, 0, (), "ABORT TRANSACTION of"),
+        (
+            [],
+            {KEY_1: 3.0},
+            0,
+            (Delivered("w2", PLACE, 2, 3.5),),
+            "came after its acceptance was decided at 3.0",
+        ),
+    ],
+)
+def test_a_defect_of_transactions_is_found(
+    steps: list[Step],
+    decided: dict[Key, float],
+    copied: int,
+    delivered: tuple[Delivered, ...],
+    expected: str,
+) -> None:
+    found = transactional(
+        ONE_TAKEN, ONE_SENT, *steps, decided=decided, copied=copied, delivered=delivered
+    )
+    assert expected in found
+
+
+def test_an_acceptance_outside_of_a_transaction_is_found() -> None:
+    own = (Delivered("w1", PLACE, 1, 1.5),)
+    accepted: Step = (ACKNOWLEDGE, ONE, 2.0, state(1))
+    found = transactional(ONE_TAKEN, accepted, decided={}, copied=0, delivered=own)
+    assert "finished outside of a transaction" in found

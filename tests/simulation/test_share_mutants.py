@@ -13,7 +13,7 @@ import pytest
 from deltaq import AcknowledgeType, OutcomeUnknown
 from deltaq.share_consumer import consumer, topics
 from deltaq.share_consumer.consumer import ShareConsumer
-from deltaq.share_groups import dead_letters, exchange, state
+from deltaq.share_groups import dead_letters, exchange, log, state
 from deltaq.share_groups.dead_letters import DeadLetters
 from deltaq.share_groups.exchange import Exchange
 from deltaq.share_groups.locks import LockWatch
@@ -22,6 +22,7 @@ from deltaq.share_groups.state import ARCHIVED, DeliveryLimit, OffsetSpan, Share
 from deltaq.tools import redrive
 from deltaq.tools.redrive import Redrive
 from deltaq.topics.append_once import append_once
+from deltaq.transactions.state import Decision
 from tests.depth import fifth
 from tests.simulation.noticing import expect_notice
 from tests.simulation.scenario import SHARING, Scenario, scenario_of
@@ -235,7 +236,77 @@ def copies_only_dead_letters_of_the_first_partition(patch: pytest.MonkeyPatch) -
     patch.setattr(Redrive, "_states", some)
 
 
+# --- transactions ---
+
+
+def ends_the_locks_of_transactions_by_itself(patch: pytest.MonkeyPatch) -> None:
+    """Without asking whether the transaction is decided."""
+
+    def lax(partition: SharePartition, is_over: Any, limit: DeliveryLimit) -> SharePartition:
+        def after(status: Status) -> Status:
+            is_free = status.lock is not None and is_over(status.lock)
+            return limit.given_back(status) if is_free else status
+
+        return state._changed(partition, after)
+
+    patch.setattr(exchange, "without_locks", lax)
+
+
+def drops_acknowledgements_that_are_decided(patch: pytest.MonkeyPatch) -> None:
+    """A worker that ends a transaction gives its messages back, whatever is decided."""
+
+    def forgetful(store: Any, log: Any, found: Any, reason: Any, clock: Any, until: float) -> int:
+        for each in found:
+            log.resolve_transaction(each, until, is_committed=False)
+        return len(found)
+
+    patch.setattr(consumer, "resolve_acknowledgements", forgetful)
+
+
+def accepts_when_a_lock_is_over(patch: pytest.MonkeyPatch) -> None:
+    """A worker that ends a transaction has it count, though it is not decided."""
+
+    def hopeful(store: Any, log: Any, found: Any, reason: Any, clock: Any, until: float) -> int:
+        for each in found:
+            log.resolve_transaction(each, until, is_committed=True)
+        return len(found)
+
+    patch.setattr(consumer, "resolve_acknowledgements", hopeful)
+
+
+def leaves_share_groups_out_of_decisions(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        Decision,
+        "share_groups",
+        property(lambda self: (), lambda self, value: None),
+    )
+
+
+def sends_what_the_worker_does_not_hold(patch: pytest.MonkeyPatch) -> None:
+    """It leaves out what another worker holds, and goes on."""
+
+    def lax(partitions: Any, acknowledgements: Any, owner: str, transaction: Any) -> Any:
+        found = {
+            key: state.sent(partitions[key], owner, of, transaction)[0]
+            for key, of in acknowledgements.by_partition.items()
+            if key in partitions
+        }
+        return {key: after for key, after in found.items() if after != partitions[key]}
+
+    patch.setattr(log, "sent_partitions", lax)
+
+
+def accepts_after_an_abort(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ShareConsumer, "_undo_transaction", lambda self, handed_over: None)
+
+
 MUTATIONS = {
+    ends_the_locks_of_transactions_by_itself: 20,
+    drops_acknowledgements_that_are_decided: 47,
+    accepts_when_a_lock_is_over: 7,
+    leaves_share_groups_out_of_decisions: 0,
+    sends_what_the_worker_does_not_hold: 47,
+    accepts_after_an_abort: 9,
     accepts_what_another_worker_holds: 117,
     ends_locks_at_once: 0,
     ends_locks_by_the_time_of_the_first_look: 6,

@@ -49,6 +49,7 @@ class CopyingWorker:
 
     def act(self, machine: Machine) -> None:
         harness = self._harness
+        self._work.copying.add(machine.name)
         while not harness.faults_ended:
             try:
                 self._live(machine, harness.between(5, 40))

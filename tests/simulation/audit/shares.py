@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from deltaq import names
 from tests.simulation.actors.workers import ACCEPT, REJECT, RELEASE, RecordDecision, SharedWork
 from tests.simulation.audit.oracle import Place, logged_actions, rows_of
-from tests.simulation.audit.transactions import Key
+from tests.simulation.audit.transactions import LATE_S, Key
 from tests.simulation.scenario import COPIES
 from tests.simulator.disk import Disk
 
@@ -230,6 +230,7 @@ class ShareAudit:
             self.dropped.add(taken)
         ends = "released" if kind == RELEASE and not is_last else "finished"
         self.ended[taken] = self.landed[version], ends
+        self.happened["a transaction's acknowledgements were given back"] += not is_committed
         self.resolved.append((self.landed[version], operation, was.transaction))
 
     def _is_given_up(
@@ -327,6 +328,9 @@ class ShareAudit:
             at = decided.get(transaction, float("inf"))
             if (operation == "COMMIT TRANSACTION") != (at <= landed):
                 self.problems.append(f"{operation} of {transaction}, which was decided at {at}")
+            self.happened["a transaction's acknowledgements were published late"] += (
+                landed - at > LATE_S
+            )
         for taken in sorted({*self.accepted, *written}, key=repr):
             place, deliveries = taken
             is_gone = (place.topic_id, place.partition) in self.forgotten
@@ -344,6 +348,11 @@ class ShareAudit:
             deliveries, at = final.get(each.place, (each.deliveries, 0.0))
             if each.deliveries > deliveries and each.at > at:
                 self.problems.append(f"{each} came after its acceptance was decided at {at}")
+            taken = each.place, each.deliveries
+            _, ends = self.ended.get(taken, (0.0, ""))
+            is_own = each.worker in work.copying and each.deliveries < self.deliveries_max
+            if is_own and ends == "finished" and taken not in self.pending:
+                self.problems.append(f"{each} was finished outside of a transaction")
         self.happened["a message was accepted by a transaction"] += len(self.accepted)
 
     # --- what the workers know ---

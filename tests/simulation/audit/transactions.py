@@ -20,6 +20,7 @@ from tests.simulation.scenario import INPUT, OUTPUTS
 from tests.simulator.disk import Disk
 
 __all__ = [
+    "LATE_S",
     "Decided",
     "IdAudit",
     "Key",

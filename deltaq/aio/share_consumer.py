@@ -39,11 +39,14 @@ class StepwiseShareConsumer(ShareConsumer[K, V]):
             self._kept = None
         if self._kept is None:
             found = self.poll(timeout)
+            # A commit must not accept what the application does not get.
+            self._set_waiting(found, is_waiting=True)
             self._kept = None if found.is_empty() else found
         return self._kept or Messages()
 
     def return_messages(self) -> None:
         """The messages that were waited for are returned."""
+        self._set_waiting(self._kept or (), is_waiting=False)
         self._kept = None
 
     def yield_each(self, messages: Messages[K, V]) -> Iterator[Message[K, V]]:

@@ -116,17 +116,7 @@ def describe_transaction(session: CliSession, transactional_id: Id) -> None:
         }
         for held in of.acknowledging
     ]
-    staged = [
-        {
-            "topic": files.topic,
-            "files": files.files,
-            "bytes": files.bytes,
-            "epoch": None if files.transaction is None else files.transaction.epoch,
-            "number": None if files.transaction is None else files.transaction.number,
-            "open": files.transaction is not None,
-        }
-        for files in of.staged
-    ]
+    staged = _staged(of)
     summary = _summary(session, of)
     if session.out.is_json:
         numbers = {"number": of.head.number, "unpublished": list(of.missing)}
@@ -166,6 +156,21 @@ def describe_transaction(session: CliSession, transactional_id: Id) -> None:
         if rows:
             session.out.line()
             session.out.rows(columns, rows)
+
+
+def _staged(of: TransactionalId) -> list[dict[str, Any]]:
+    """The files that no decision names."""
+    return [
+        {
+            "topic": files.topic,
+            "files": files.files,
+            "bytes": files.bytes,
+            "epoch": None if files.transaction is None else files.transaction.epoch,
+            "number": None if files.transaction is None else files.transaction.number,
+            "open": files.transaction is not None,
+        }
+        for files in of.staged
+    ]
 
 
 def _yes(value: bool | None) -> str:

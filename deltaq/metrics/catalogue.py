@@ -196,7 +196,8 @@ COMMITS_REFUSED = Counter(
 SHARE_ACKNOWLEDGEMENTS = Counter(
     "deltaq_share_acknowledgements_total",
     "records",
-    "A share consumer has written what it decided of records. `type` is `accept`, `release`, "
+    "A share consumer has written what it decided of records, or a committed transaction has, in "
+    "the process that has published it. `type` is `accept`, `release`, "
     "`reject` or `renew`; `refused` if another member or an administrator had taken them away "
     "before.",
     labels=("group", "type"),

@@ -17,8 +17,8 @@ ERROR_CHARS_MAX = 500
 @dataclass(slots=True)
 class ReturnedRecord:
     """A record in its delivery of this number, and what is decided of it; None as long as nothing
-    is. `visible_ms`, `error` and `unseen` are those of the acknowledgement. A loop has not yielded
-    it yet if it `is_waiting`.
+    is. `visible_ms`, `error` and `unseen` are those of the acknowledgement. If it `is_waiting`,
+    the application has not got it yet: a loop yields it later.
     """
 
     deliveries: int

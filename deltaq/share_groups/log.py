@@ -53,6 +53,7 @@ from deltaq.share_groups.state import (
 )
 from deltaq.share_groups.transaction_acknowledgements import (
     ShareAcknowledgements,
+    acknowledged_by,
     overdue_transactions,
     pending_transactions,
     sent_partitions,
@@ -358,10 +359,13 @@ class ShareLog:
         effect if there are none. May be repeated.
         """
         operation = "COMMIT TRANSACTION" if is_committed else "ABORT TRANSACTION"
+        counted: Mapping[str, int] = {}
 
         def plan(group: ShareGroup, version: int, now_ms: int) -> list[Action]:
+            nonlocal counted
             partitions = group.partitions()
-            if transaction not in pending_transactions(partitions.values()):
+            counted = acknowledged_by(partitions.values(), transaction)
+            if not counted:
                 return []
             minute = now_ms // _MINUTE_MS
             result = resolved_partitions(
@@ -370,8 +374,11 @@ class ShareLog:
             return _actions(result, minute, group.dead_letters_in(minute))
 
         has_written = self._change(operation, plan, deadline)
-        # Another process has resolved it, and may have been killed before that was durable.
-        if is_committed and not has_written:
+        if is_committed and has_written:
+            for name, records in counted.items():
+                metrics.SHARE_ACKNOWLEDGEMENTS.add(records, group=self.group, type=name)
+        elif is_committed:
+            # Another process has resolved it, and may have been killed before that was durable.
             with self._lock:
                 if self._log.state.version >= 0:
                     self._log.sync()

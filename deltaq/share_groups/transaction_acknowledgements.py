@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -89,3 +90,15 @@ def overdue_transactions(
             if span.status.lock in over
         }
     )
+
+
+def acknowledged_by(
+    partitions: Collection[SharePartition], transaction: TransactionKey
+) -> Mapping[str, int]:
+    """The number of messages that a transaction has acknowledged, by type."""
+    found: Counter[str] = Counter()
+    for partition in partitions:
+        for span, pending in partition.pending():
+            if pending.transaction.key == transaction:
+                found[pending.type.name.lower()] += span.end - span.first
+    return found

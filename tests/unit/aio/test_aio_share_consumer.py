@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from deltaq import IllegalStateException, TopicPartition
-from deltaq.aio import AIOShareConsumer
+from deltaq.aio import AIOProducer, AIOShareConsumer
 from deltaq.testing import ManualClock
 from tests.doubles.sharing import LOCK_S, REJECT, ShareWorld, places, set_group
 
@@ -260,3 +260,43 @@ def test_close_ends_a_loop_of_another_task() -> None:
         await waiting
 
     run(ShareWorld(clock), test)
+
+
+def test_a_transaction_acknowledges_what_was_returned(shared: ShareWorld) -> None:
+    shared.fill(2)
+    conf = {"bootstrap.servers": "memory://shared", "maintenance.enable": False}
+
+    async def test(consumer: AIOShareConsumer[Any, Any]) -> None:
+        about = conf | {"transactional.id": "w"}
+        async with AIOProducer(about, store=shared.store, clock=shared.clock) as producer:
+            await producer.init_transactions()
+            assert len(await consumer.poll(0)) == 1
+            async with producer.transaction(consumer=consumer):
+                await producer.produce_future("out", b"x")
+            assert len(await consumer.poll(0)) == 1
+            await producer.begin_transaction()
+            await producer.send_share_acknowledgements_to_transaction(
+                await consumer.acknowledgements_for_transaction(),
+                await consumer.share_group_metadata(),
+            )
+            await producer.commit_transaction()
+
+    run(shared, test, **{"max.poll.records": 1})
+    assert [(state.start, state.end) for state in shared.states()] == [(2, 2)]
+
+
+def test_a_commit_accepts_no_message_that_a_cancelled_poll_has_not_returned(
+    shared: ShareWorld,
+) -> None:
+    shared.fill(2)
+
+    async def test(consumer: AIOShareConsumer[Any, Any]) -> None:
+        # As a poll that is cancelled between its last step and its return.
+        consumer._consumer.wait_for_messages(0)
+        await consumer.commit_sync()
+        assert len(await consumer.acknowledgements_for_transaction()) == 0
+        assert places(await consumer.poll(0)) == [(0, 1), (1, 1)]
+        await consumer.commit_sync()
+
+    run(shared, test)
+    assert [(state.start, state.end) for state in shared.states()] == [(2, 2)]

@@ -8,12 +8,20 @@ from collections.abc import Iterator
 
 import pytest
 
-from deltaq import KafkaError, KafkaException, Producer, TopicPartition
+from deltaq import (
+    AdminClient,
+    KafkaError,
+    KafkaException,
+    Producer,
+    ShareConsumer,
+    TopicPartition,
+)
 from deltaq.delta.actions import CommitInfo, DomainMetadata
 from deltaq.delta.log import DeltaLog, Draft
 from deltaq.names import log_entry, transaction_folder
 from deltaq.store import open_store
 from deltaq.transactions.publication import Publisher
+from tests.doubles.sharing import set_group
 from tests.unit.cli.conftest import ROOT, Shell
 
 NO_MEMBER = b"CGMDv2:\xff\xff\xff\xffbilling\x00\x00\x01"
@@ -265,3 +273,34 @@ def test_doctor_finds_a_damaged_log(open_one: Transactor, damage: bytes):
     state_of_it, text = finding(open_one.deltaq)
     assert state_of_it == "wrong"
     assert text.startswith("t: transactions/t/ (version 1): the transactions of this id cannot be")
+
+
+def test_share_groups_with_acknowledgements_are_described_and_named_before_an_abort(
+    deltaq: Shell,
+):
+    deltaq("topics create jobs")
+    conf = {"bootstrap.servers": ROOT}
+    with Producer(conf) as filler, AdminClient(conf) as admin:
+        filler.produce("jobs", b"x")
+        set_group(admin, "workers", share_auto_offset_reset="earliest")
+    with (
+        ShareConsumer(conf, group_id="workers") as consumer,
+        Producer(conf, transactional_id="t") as producer,
+    ):
+        producer.init_transactions()
+        consumer.subscribe(["jobs"])
+        assert len(consumer.poll(10)) == 1
+        producer.begin_transaction()
+        producer.send_share_acknowledgements_to_transaction(
+            consumer.acknowledgements_for_transaction(), consumer.share_group_metadata()
+        )
+        found = deltaq("transactions describe t -o json").json
+        about = {"group": "workers", "epoch": first_epoch(), "number": 1}
+        assert (found["state"], found["groups"]) == ("open", ["workers"])
+        assert found["acknowledging"] == [about]
+        assert re.search(
+            r"\nGROUP +EPOCH +NUMBER\nworkers ", deltaq("transactions describe t").output
+        )
+        done = deltaq("transactions abort t --yes")
+        assert "give back messages of share group workers" in done.errors
+        assert deltaq("transactions describe t -o json").json["acknowledging"] == []

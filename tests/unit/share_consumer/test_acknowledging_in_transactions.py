@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -19,11 +20,15 @@ from deltaq import (
     ShareConsumer,
     ShareGroupMetadata,
     Topic,
+    metrics,
 )
 from deltaq.errors import GroupInUse
+from deltaq.maintenance.run import Maintenance
+from deltaq.metrics import Event
 from deltaq.names import TransactionKey
 from deltaq.share_groups.state import RecordState
 from deltaq.testing import Fault, FaultyStore, Rule
+from deltaq.tools.transactions import abort, survey
 from deltaq.transactions.log import TransactionLog
 from tests.doubles.sharing import (
     ACCEPT,
@@ -593,3 +598,86 @@ def test_the_log_says_which_transaction_has_acknowledged_what(shop: Workshop) ->
     assert domain["spans"] == [[3, 5, 1, 0, 1, 0, 1, 0]]
     producer.close()
     consumer.close()
+
+
+# --- maintenance and operators ---
+
+
+def test_maintenance_gives_back_the_messages_of_a_transaction_that_timed_out(
+    shop: Workshop,
+) -> None:
+    producer, consumer, _ = pending(shop)
+    lines: list[str] = []
+    maintenance = Maintenance(shop.store, shop.clock, notify=lines.append)
+    assert not maintenance.round()["pending acknowledgements resolved"]
+    shop.clock.advance(61)
+    maintenance.plan()
+    assert "group g: end 1 transactions that have acknowledgements" in lines
+    assert shop.kinds() == [(3, RecordState.PENDING)]
+    assert maintenance.round()["pending acknowledgements resolved"] == 1
+    assert shop.kinds() == [(3, RecordState.AVAILABLE)]
+    with pytest.raises(KafkaException, match="lasted longer"):
+        producer.commit_transaction()
+    producer.close()
+    consumer.close()
+
+
+def test_maintenance_publishes_what_is_decided(shop: Workshop) -> None:
+    store = FaultyStore(shop.store)
+    producer, consumer = shop.producer(store=store), shop.consumer()
+    consumer.poll(0)
+    producer.begin_transaction()
+    send(producer, consumer)
+    store.add(Rule("create", "groups/g/*", Fault.error_before(), times=None))
+    with pytest.raises(KafkaException):
+        producer.commit_transaction(1)
+    lines: list[str] = []
+    maintenance = Maintenance(shop.store, shop.clock, notify=lines.append)
+    maintenance.round()
+    assert any("publish a transaction to group g" in line for line in lines)
+    assert shop.kinds() == []
+    store.clear()
+    producer.close()
+    consumer.close()
+
+
+def test_an_operator_gives_back_the_messages_of_an_open_transaction(shop: Workshop) -> None:
+    producer, consumer, _ = pending(shop)
+    with shop.producer("other") as other, shop.consumer():
+        (found, idle) = sorted(survey(shop.store, shop.clock).ids, key=lambda of: -len(of.groups))
+        assert (found.name, found.state, found.groups) == ("worker", "open", ["g"])
+        assert (idle.name, idle.state, idle.groups) == ("other", "idle", [])
+        other.begin_transaction()
+        other.abort_transaction()
+    abort(shop.store, shop.clock, "worker", shop.clock.monotonic() + 10)
+    assert shop.kinds() == [(3, RecordState.AVAILABLE)]
+    with pytest.raises(KafkaException, match="an operator has aborted"):
+        producer.commit_transaction()
+    producer.close()
+    consumer.close()
+
+
+def test_acknowledgements_of_an_ended_transaction_are_listed(shop: Workshop) -> None:
+    producer, consumer, _ = pending(shop)
+    shop.producer().close()
+    (found,) = survey(shop.store, shop.clock).ids
+    assert found.state == "pending acknowledgements"
+    producer.close()
+    consumer.close()
+
+
+def test_the_process_that_publishes_counts_acknowledgements(shop: Workshop) -> None:
+    counted: Counter[str] = Counter()
+
+    def count(event: Event) -> None:
+        if event.metric is metrics.SHARE_ACKNOWLEDGEMENTS:
+            counted[event.labels["type"]] += int(event.amount)
+
+    with shop.producer() as producer, shop.consumer() as consumer:
+        messages = consumer.poll(0)
+        consumer.reject(messages[0])
+        producer.begin_transaction()
+        send(producer, consumer)
+        with metrics.listening(count):
+            producer.commit_transaction()
+    assert counted == {"accept": 2, "reject": 1}

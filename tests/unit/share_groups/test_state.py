@@ -11,11 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltaq.message import AcknowledgeType
+from deltaq.names import TransactionKey
 from deltaq.share_groups.state import (
     Acknowledgement,
     DeliveryLimit,
     Failure,
     OffsetSpan,
+    PendingAcknowledgement,
+    PendingTransaction,
     RecordLock,
     RecordState,
     SharePartition,
@@ -24,6 +27,8 @@ from deltaq.share_groups.state import (
     acknowledged,
     chosen,
     parse_partition,
+    resolved,
+    sent,
     taken,
     without_dead_letters,
     without_locks,
@@ -45,6 +50,7 @@ class RecordLine:
     lock: tuple[str, int] | None = None
     visible_ms: int = 0
     failure: tuple[int, bool, str] | None = None
+    pending: tuple[int, AcknowledgeType, int, str] | None = None
 
 
 class Model:
@@ -77,7 +83,8 @@ class Model:
     def take(self, lock: tuple[str, int], until: int, most: int, locks: int, now: int) -> list[int]:
         found: list[int] = []
         undecided = sum(
-            line.state in ("available", "acquired", "archiving") for line in self.lines.values()
+            line.state in ("available", "acquired", "archiving", "pending")
+            for line in self.lines.values()
         )
         for offset, line in self.lines.items():
             is_due = line.state == "available" and line.visible_ms <= now
@@ -92,8 +99,38 @@ class Model:
         self, lock: tuple[str, int], offset: int, deliveries: int, kind: AcknowledgeType
     ) -> bool:
         line = self.lines[offset]
-        if line.lock is None or line.lock[0] != lock[0] or line.deliveries != deliveries:
+        if not self.holds(lock[0], offset, deliveries) or line.pending is not None:
             return False
+        self.apply(lock, offset, kind)
+        return True
+
+    def holds(self, owner: str, offset: int, deliveries: int) -> bool:
+        line = self.lines[offset]
+        return line.lock is not None and line.lock[0] == owner and line.deliveries == deliveries
+
+    def send(
+        self, number: int, owner: str, offset: int, deliveries: int, kind: AcknowledgeType
+    ) -> bool:
+        """To the transaction of this number; kinds and errors are those of `apply`."""
+        line = self.lines[offset]
+        if not self.holds(owner, offset, deliveries):
+            return False
+        if line.pending is not None:
+            return line.pending[0] == number
+        about = (offset % 3, ERRORS[offset % 3]) if kind in (RELEASE, REJECT) else (0, "")
+        self.lines[offset] = replace(line, state="pending", pending=(number, kind, *about))
+        return True
+
+    def resolve(self, version: int, number: int, *, is_committed: bool) -> None:
+        for offset, line in self.lines.items():
+            if line.pending is not None and line.pending[0] == number:
+                if is_committed:
+                    self.apply(("", version), offset, line.pending[1])
+                else:
+                    self.give_back(version, offset)
+
+    def apply(self, lock: tuple[str, int], offset: int, kind: AcknowledgeType) -> None:
+        line = self.lines[offset]
         if kind is RENEW:
             self.lines[offset] = replace(line, lock=lock)
         elif kind is RELEASE:
@@ -102,11 +139,10 @@ class Model:
             self.end(lock[1], offset, ERRORS[offset % 3], is_rejected=True)
         else:
             self.lines[offset] = RecordLine("acknowledged")
-        return True
 
     def end_lock(self, version: int, lock: tuple[str, int]) -> None:
         for offset, line in self.lines.items():
-            if line.lock == lock:
+            if line.lock == lock and line.pending is None:
                 self.give_back(version, offset)
 
     def remove(self, log_start: int) -> None:
@@ -120,6 +156,7 @@ def lines(partition: SharePartition) -> dict[int, RecordLine]:
     found = {offset: RecordLine("finished") for offset in range(partition.start)}
     for span in partition.spans:
         status = span.status
+        pending = status.pending and (status.pending[0].key.number, *status.pending[1:])
         for offset in range(span.first, span.end):
             found[offset] = RecordLine(
                 status.state.name.lower(),
@@ -127,6 +164,7 @@ def lines(partition: SharePartition) -> dict[int, RecordLine]:
                 status.lock,
                 status.visible_ms,
                 status.failure,
+                pending,
             )
     return found | {offset: RecordLine() for offset in range(partition.end, 60)}
 
@@ -166,10 +204,47 @@ steps = st.one_of(
             max_size=3,
         ),
     ),
+    st.tuples(
+        st.just("send"),
+        owners,
+        st.integers(1, 2),
+        st.lists(
+            st.tuples(
+                st.integers(0, 45),
+                st.integers(1, 12),
+                st.integers(1, LIMIT),
+                st.sampled_from([ACCEPT, RELEASE, REJECT]),
+            ),
+            max_size=3,
+        ),
+    ),
+    st.tuples(st.just("resolve"), st.integers(1, 2), st.booleans()),
     st.tuples(st.just("end"), st.integers(0, 30)),
     st.tuples(st.just("remove"), st.integers(0, 30)),
     st.tuples(st.just("write"), st.integers(0, 30)),
 )
+
+
+def transaction(number: int) -> PendingTransaction:
+    return PendingTransaction(TransactionKey(f"id {number}", 5, number), 1_000 * number)
+
+
+def apart(decisions: Iterable[tuple[int, int, int, AcknowledgeType]]) -> list[Acknowledgement]:
+    """Acknowledgements that do not overlap, the first ones of those that do."""
+    free: set[int] = set()
+    found = []
+    for first, length, deliveries, kind in decisions:
+        wanted = range(first, first + length)
+        if free.isdisjoint(wanted):
+            free |= {*wanted}
+            # Each offset by itself where they are visible at different times.
+            found += [
+                Acknowledgement(at, at + 1, deliveries, kind, at % 3, ERRORS[at % 3])
+                if kind in (RELEASE, REJECT)
+                else Acknowledgement(first, first + length, deliveries, kind)
+                for at in (wanted if kind in (RELEASE, REJECT) else [first])
+            ]
+    return found
 
 
 @given(st.lists(steps, max_size=25), st.booleans())
@@ -193,19 +268,7 @@ def test_a_partition_is_what_the_same_steps_make_of_each_record(
             owner, decisions = about
             lock = RecordLock(owner, version)
             locks.append(lock)
-            free: set[int] = set()
-            acks = []
-            for first, length, deliveries, kind in decisions:
-                wanted = range(first, first + length)
-                if free.isdisjoint(wanted):
-                    free |= {*wanted}
-                    # Each offset by itself where they are visible at different times.
-                    acks += [
-                        Acknowledgement(at, at + 1, deliveries, kind, at % 3, ERRORS[at % 3])
-                        if kind in (RELEASE, REJECT)
-                        else Acknowledgement(first, first + length, deliveries, kind)
-                        for at in (wanted if kind in (RELEASE, REJECT) else [first])
-                    ]
+            acks = apart(decisions)
             partition, applied = acknowledged(partition, lock, acks, limited)
             decided = {
                 offset
@@ -214,6 +277,22 @@ def test_a_partition_is_what_the_same_steps_make_of_each_record(
                 if model.decide(lock, offset, ack.deliveries, ack.type)
             }
             assert sorted(offsets(applied)) == sorted(decided)
+        elif step == "send":
+            owner, number, decisions = about
+            acks = apart(decisions)
+            partition, applied = sent(partition, owner, acks, transaction(number))
+            counting = {
+                offset
+                for ack in acks
+                for offset in range(ack.first, ack.end)
+                if model.send(number, owner, offset, ack.deliveries, ack.type)
+            }
+            assert sorted(offsets(applied)) == sorted(counting)
+        elif step == "resolve":
+            number, is_committed = about
+            key = transaction(number).key
+            partition = resolved(partition, key, limited, is_committed=is_committed)
+            model.resolve(version, number, is_committed=is_committed)
         elif step == "end" and locks:
             over = locks[about[0] % len(locks)]
             partition = without_locks(partition, {over}.__contains__, limited)
@@ -244,6 +323,36 @@ def test_records_that_a_worker_does_not_know_yet_are_left_to_others() -> None:
     after, found = taken(released, LOCK, 2, 10, 10, 0)
     assert found == [TakenRange(0, 2, 2)]
     assert (after.end, after.undecided) == (4, 4)
+
+
+WAITING = replace(
+    HELD,
+    state=RecordState.PENDING,
+    pending=PendingAcknowledgement(transaction(1), ACCEPT),
+)
+
+
+def test_a_pending_record_outlasts_its_lock_its_topic_and_other_acknowledgements() -> None:
+    partition = SharePartition(0, (OffsetSpan(0, 2, WAITING),))
+    assert without_locks(partition, lambda _: True, DELIVERIES) == partition
+    assert without_removed(partition, 2) == partition
+    accepted = Acknowledgement(0, 2, 1, ACCEPT)
+    assert acknowledged(partition, LOCK, [accepted], DELIVERIES) == (partition, [])
+    assert sent(partition, "one", [accepted], transaction(2)) == (partition, [])
+    assert sent(partition, "one", [accepted], transaction(1)) == (partition, [range(2)])
+    assert [*partition.locks()] == [LOCK]
+    assert partition.undecided == 2
+
+
+def test_only_the_transaction_of_a_pending_record_decides_of_it() -> None:
+    partition = SharePartition(0, (OffsetSpan(0, 2, WAITING),))
+    for key in (
+        transaction(2).key,
+        transaction(1).key._replace(epoch=6),
+        transaction(1).key._replace(number=2),
+    ):
+        assert resolved(partition, key, DELIVERIES, is_committed=True) == partition
+    assert resolved(partition, transaction(1).key, DELIVERIES, is_committed=True).start == 2
 
 
 FAILURE = Status(RecordState.ARCHIVING, 2, failure=Failure(7, is_rejected=True))
@@ -314,8 +423,16 @@ def test_spans_grow_with_undecided_records_and_not_with_finished_ones() -> None:
         '{"start":0,"owners":["a"],"spans":[[1,1,1,0]]}',
         '{"start":0,"owners":[],"spans":[[1,0,1,2,3]]}',
         '{"start":0,"owners":[],"spans":[[1,0,1],[1,4,2]]}',
+        '{"start":0,"owners":["a"],"spans":[[1,5,1,0,4,0,1,0]]}',
+        '{"start":0,"owners":["a"],"transactions":[["t",1,1,9]],"spans":[[1,5,1,0,4,1,1,0]]}',
+        '{"start":0,"owners":["a"],"transactions":[["t",1,1,9]],"spans":[[1,5,1,1,4,0,1,0]]}',
+        '{"start":0,"owners":["a"],"transactions":[["t",1,1,9]],"spans":[[1,5,0,0,4,0,1,0]]}',
+        '{"start":0,"owners":["a"],"transactions":[["t",1,1,9]],"spans":[[1,5,1,0,4,0,4,0]]}',
+        '{"start":0,"owners":["a"],"transactions":[["t",1,1,9]],"spans":[[1,5,1,0,4,0,1,0,0]]}',
+        '{"start":0,"owners":["a"],"transactions":[["t",1,1]],"spans":[]}',
+        '{"start":0,"owners":["a"],"transactions":[["t",1,-1,9]],"spans":[]}',
     ],
 )
 def test_a_damaged_state_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"number|status|finished|RecordState|text"):
+    with pytest.raises(ValueError, match=r"number|status|finished|RecordState|text|unpack"):
         parse_partition(text)

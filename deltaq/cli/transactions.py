@@ -96,27 +96,7 @@ def describe_transaction(session: CliSession, transactional_id: Id) -> None:
         }
         for topic in of.decided
     ]
-    pending = [
-        {
-            "group": held.group,
-            "topic": offset.topic,
-            "partition": offset.partition,
-            "offset": offset.offset,
-            "epoch": held.pending.transaction.epoch,
-            "number": held.pending.transaction.number,
-        }
-        for held in of.pending
-        for offset in held.pending.offsets
-    ]
-    acknowledging = [
-        {
-            "group": held.group,
-            "epoch": held.transaction.epoch,
-            "number": held.transaction.number,
-        }
-        for held in of.acknowledging
-    ]
-    staged = _staged(of)
+    pending, acknowledging, staged = _pending(of), _acknowledging(of), _staged(of)
     summary = _summary(session, of)
     if session.out.is_json:
         numbers = {"number": of.head.number, "unpublished": list(of.missing)}
@@ -156,6 +136,34 @@ def describe_transaction(session: CliSession, transactional_id: Id) -> None:
         if rows:
             session.out.line()
             session.out.rows(columns, rows)
+
+
+def _pending(of: TransactionalId) -> list[dict[str, Any]]:
+    """The offsets that groups hold for it."""
+    return [
+        {
+            "group": held.group,
+            "topic": offset.topic,
+            "partition": offset.partition,
+            "offset": offset.offset,
+            "epoch": held.pending.transaction.epoch,
+            "number": held.pending.transaction.number,
+        }
+        for held in of.pending
+        for offset in held.pending.offsets
+    ]
+
+
+def _acknowledging(of: TransactionalId) -> list[dict[str, Any]]:
+    """The share groups that hold acknowledgements for it."""
+    return [
+        {
+            "group": held.group,
+            "epoch": held.transaction.epoch,
+            "number": held.transaction.number,
+        }
+        for held in of.acknowledging
+    ]
 
 
 def _staged(of: TransactionalId) -> list[dict[str, Any]]:

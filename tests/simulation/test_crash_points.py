@@ -120,7 +120,7 @@ ACKNOWLEDGING = replace(
 )
 
 
-@pytest.mark.fault("T1", "T6")
+@pytest.mark.fault("T1")
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("after", [False, True])
 def test_a_crash_at_any_write_of_a_worker_accepts_and_copies_a_message_or_neither(after):

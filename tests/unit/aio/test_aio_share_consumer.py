@@ -272,7 +272,8 @@ def test_a_transaction_acknowledges_what_was_returned(shared: ShareWorld) -> Non
             await producer.init_transactions()
             assert len(await consumer.poll(0)) == 1
             async with producer.transaction(consumer=consumer):
-                await producer.produce("out", b"x")
+                report = await producer.produce_future("out", b"x")
+            assert (await report).value() == b"x"
             assert len(await consumer.poll(0)) == 1
             await producer.begin_transaction()
             await producer.send_share_acknowledgements_to_transaction(

@@ -546,7 +546,7 @@ def without_removed(partition: SharePartition, log_start: int) -> SharePartition
     """
     spans = [
         replace(piece, status=ARCHIVED)
-        if piece.end <= log_start and piece.status.lock is None and piece.status.failure is None
+        if piece.end <= log_start and piece.status.state is RecordState.AVAILABLE
         else piece
         for span in partition.spans
         for piece in _cut(span, log_start)

@@ -332,6 +332,11 @@ WAITING = replace(
 )
 
 
+def test_a_record_that_was_acknowledged_stays_so_when_its_topic_removes_it() -> None:
+    spans = OffsetSpan(0, 1, HELD), OffsetSpan(1, 2, Status(RecordState.ACKNOWLEDGED))
+    assert without_removed(SharePartition(0, spans), 2) == SharePartition(0, spans)
+
+
 def test_a_pending_record_outlasts_its_lock_its_topic_and_other_acknowledgements() -> None:
     partition = SharePartition(0, (OffsetSpan(0, 2, WAITING),))
     assert without_locks(partition, lambda _: True, DELIVERIES) == partition

@@ -184,7 +184,6 @@ class GroupPass:
             about = AbortReason.TIMEOUT, self._clock, deadline
             ended = resolve_acknowledgements(self._store, log, overdue, *about)
             self._report.counts["pending acknowledgements resolved"] += ended
-            state = self._log.state()
         self._log_maintenance.write_checkpoint(state)
         if self._log_maintenance.is_clean_up_due():
             if over := self._over(ShareGroup(state, self._folder)):

@@ -52,15 +52,13 @@ class ReturnedRecord:
 class DecidedRecords:
     """What is to be acknowledged, and the offsets about which the application hears the result.
 
-    The others are offsets without a record, and records that could not be read: of each partition
-    the first acknowledgements, as many as in `others`. `renewed` are those of `offsets` that are
-    decided later.
+    The others are offsets without a record, and records that could not be read. `renewed` are those
+    of `offsets` that are decided later.
     """
 
     acknowledgements: Mapping[PartitionId, Sequence[Acknowledgement]]
     offsets: Mapping[PartitionId, frozenset[int]]
     renewed: Mapping[PartitionId, frozenset[int]]
-    others: Mapping[PartitionId, int]
 
 
 @dataclass(eq=False)
@@ -111,14 +109,12 @@ class ReturnedRecords:
     def hand_over(self) -> dict[PartitionId, Sequence[Acknowledgement]]:
         """Forget the records that are decided, which a transaction acknowledges instead."""
         found: dict[PartitionId, Sequence[Acknowledgement]] = {}
-        for key, records in [*self._records.items()]:
+        for key, records in self._records.items():
             decided = sorted([of for of in records.items() if of[1].is_decided], key=_offset)
             if decided:
                 found[key] = _ranges(decided)
-                left = {offset: of for offset, of in records.items() if not of.is_decided}
-                self._records[key] = left
-                if not left:
-                    del self._records[key]
+                for offset, _ in decided:
+                    del records[offset]
         return found
 
     @property
@@ -138,7 +134,6 @@ class ReturnedRecords:
         offsets: dict[PartitionId, frozenset[int]] = {}
         renewed: dict[PartitionId, frozenset[int]] = {}
         found = {key: [*decided] for key, decided in self._unreadable.items()}
-        others = {key: len(decided) for key, decided in found.items()}
         for key, records in self._records.items():
             decided = [(offset, record) for offset, record in records.items() if record.type]
             if decided:
@@ -147,7 +142,7 @@ class ReturnedRecords:
                     offset for offset, of in decided if of.type is AcknowledgeType.RENEW
                 )
                 found.setdefault(key, []).extend(_ranges(sorted(decided, key=_offset)))
-        return DecidedRecords(found, offsets, renewed, others)
+        return DecidedRecords(found, offsets, renewed)
 
     def forget(
         self, decided: DecidedRecords, refused: Mapping[PartitionId, frozenset[int]]
@@ -165,9 +160,7 @@ class ReturnedRecords:
                     records[offset].type = None
             if not records:
                 del self._records[key]
-        # Others may have been decided since.
-        for key, count in decided.others.items():
-            del self._unreadable[key][:count]
+        self._unreadable.clear()
 
 
 def _offset(record: tuple[int, ReturnedRecord]) -> int:

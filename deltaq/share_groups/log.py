@@ -365,8 +365,6 @@ class ShareLog:
             nonlocal counted
             partitions = group.partitions()
             counted = acknowledged_by(partitions.values(), transaction)
-            if not counted:
-                return []
             minute = now_ms // _MINUTE_MS
             result = resolved_partitions(
                 partitions, transaction, group.settings, version, is_committed=is_committed
@@ -396,8 +394,6 @@ class ShareLog:
         with self._lock:
             group = self._group(self._log.state)
             partitions = group.partitions().values()
-            if not pending_transactions(partitions):
-                return []
             return overdue_transactions(partitions, self._over(group))
 
     def _over(self, group: ShareGroup) -> frozenset[RecordLock]:

@@ -295,6 +295,7 @@ def test_a_commit_accepts_no_message_that_a_cancelled_poll_has_not_returned(
         # As a poll that is cancelled between its last step and its return.
         consumer._consumer.wait_for_messages(0)
         await consumer.commit_sync()
+        assert [(state.start, state.end) for state in shared.states()] == [(0, 2)]
         assert len(await consumer.acknowledgements_for_transaction()) == 0
         assert places(await consumer.poll(0)) == [(0, 1), (1, 1)]
         await consumer.commit_sync()

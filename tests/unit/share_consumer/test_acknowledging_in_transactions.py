@@ -22,6 +22,7 @@ from deltaq import (
     Topic,
     metrics,
 )
+from deltaq.delta.log import DeltaLog
 from deltaq.errors import GroupInUse
 from deltaq.maintenance.run import Maintenance
 from deltaq.metrics import Event
@@ -219,6 +220,27 @@ def test_the_message_of_a_loop_whose_transaction_fails_comes_again_later(shop: W
         assert places(consumer.poll(0)) == [(0, 2)]
 
 
+def fail_at_once(producer: Producer, consumer: ShareConsumer) -> None:
+    with pytest.raises(ZeroDivisionError):
+        fail(producer, consumer)
+
+
+def commit_nothing(producer: Producer, consumer: ShareConsumer) -> None:
+    with producer.transaction(consumer=consumer):
+        pass
+
+
+@pytest.mark.parametrize("then", [fail_at_once, commit_nothing])
+def test_what_a_loop_has_given_back_is_no_matter_of_the_next_transaction(
+    shop: Workshop, then: Any
+) -> None:
+    with shop.producer() as producer, shop.consumer() as consumer:
+        for _ in consumer:
+            break
+        then(producer, consumer)
+        assert places(consumer.poll(0)) == [(1, 1), (2, 1)]
+
+
 def test_a_block_that_cannot_begin_gives_the_messages_back(shop: Workshop) -> None:
     producer = Producer(
         {"bootstrap.servers": ROOT, "transactional.id": "w"}, store=shop.store, clock=shop.clock
@@ -309,6 +331,19 @@ def test_a_transaction_may_acknowledge_several_polls_and_groups(shop: Workshop) 
     assert head is not None
     assert head.decision is not None
     assert (head.decision.groups, head.decision.share_groups) == ((), ("g", "h"))
+
+
+def test_a_transaction_names_no_share_group_of_the_one_before(shop: Workshop) -> None:
+    with shop.producer() as producer, shop.consumer() as consumer:
+        consumer.poll(0)
+        with producer.transaction(consumer=consumer):
+            pass
+        with producer.transaction():
+            producer.produce("out", b"x")
+    head = TransactionLog(shop.store, "worker", shop.clock).head()
+    assert head is not None
+    assert head.decision is not None
+    assert head.decision.share_groups == ()
 
 
 def test_the_decision_names_no_share_group_without_acknowledgements(shop: Workshop) -> None:
@@ -680,4 +715,27 @@ def test_the_process_that_publishes_counts_acknowledgements(shop: Workshop) -> N
         send(producer, consumer)
         with metrics.listening(count):
             producer.commit_transaction()
+            assert counted == {"accept": 2, "reject": 1}
+            shop.fill(1, start=3)
+            assert len(consumer.poll(0)) == 1
+            producer.begin_transaction()
+            send(producer, consumer)
+            producer.abort_transaction()
     assert counted == {"accept": 2, "reject": 1}
+
+
+def test_a_process_that_finds_a_decision_published_makes_that_durable(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process that has published it may have been killed before the entry was durable."""
+    producer, consumer, _ = pending(shop)
+    (key,) = shop.log().pending()
+    producer.commit_transaction()
+    synced: list[DeltaLog] = []
+    monkeypatch.setattr(DeltaLog, "sync", lambda self: synced.append(self))
+    shop.log().resolve_transaction(key, shop.clock.monotonic() + 10, is_committed=True)
+    assert len(synced) == 1
+    shop.log().resolve_transaction(key, shop.clock.monotonic() + 10, is_committed=False)
+    assert len(synced) == 1
+    producer.close()
+    consumer.close()

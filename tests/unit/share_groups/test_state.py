@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from deltaq.message import AcknowledgeType
 from deltaq.names import TransactionKey
+from deltaq.share_groups.exchange import PartitionId
 from deltaq.share_groups.state import (
     Acknowledgement,
     DeliveryLimit,
@@ -33,6 +34,12 @@ from deltaq.share_groups.state import (
     without_dead_letters,
     without_locks,
     without_removed,
+)
+from deltaq.share_groups.transaction_acknowledgements import (
+    ShareAcknowledgements,
+    acknowledged_by,
+    pending_transactions,
+    sent_partitions,
 )
 
 ACCEPT, RELEASE, REJECT, RENEW = AcknowledgeType
@@ -345,8 +352,31 @@ def test_a_pending_record_outlasts_its_lock_its_topic_and_other_acknowledgements
     assert acknowledged(partition, LOCK, [accepted], DELIVERIES) == (partition, [])
     assert sent(partition, "one", [accepted], transaction(2)) == (partition, [])
     assert sent(partition, "one", [accepted], transaction(1)) == (partition, [range(2)])
+    assert sent(partition, "two", [accepted], transaction(1)) == (partition, [])
+    later = replace(accepted, deliveries=2)
+    assert sent(partition, "one", [later], transaction(1)) == (partition, [])
     assert [*partition.locks()] == [LOCK]
     assert partition.undecided == 2
+
+
+def test_the_pending_records_of_several_partitions_are_those_of_one_transaction() -> None:
+    later = PendingAcknowledgement(transaction(1)._replace(time_ms=7_000), REJECT)
+    other = PendingAcknowledgement(transaction(2), REJECT)
+    partitions = [
+        SharePartition(0, (OffsetSpan(0, 2, WAITING),)),
+        SharePartition(0, (OffsetSpan(0, 3, replace(WAITING, pending=later)),)),
+        SharePartition(0, (OffsetSpan(0, 4, replace(WAITING, pending=other)),)),
+    ]
+    first = transaction(1).key
+    for found in (partitions, [*reversed(partitions)]):
+        assert pending_transactions(found) == {first: 1_000, transaction(2).key: 2_000}
+    assert acknowledged_by(partitions, first) == {"accept": 2, "reject": 3}
+
+
+def test_acknowledgements_of_a_partition_that_the_group_does_not_know_are_refused() -> None:
+    """An administrator may have deleted the group since."""
+    sending = ShareAcknowledgements({PartitionId("t", "id", 0): [Acknowledgement(0, 2, 1, ACCEPT)]})
+    assert sent_partitions({}, sending, "one", transaction(1)) is None
 
 
 def test_only_the_transaction_of_a_pending_record_decides_of_it() -> None:

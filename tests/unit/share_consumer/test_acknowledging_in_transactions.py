@@ -241,6 +241,19 @@ def test_what_a_loop_has_given_back_is_no_matter_of_the_next_transaction(
         assert places(consumer.poll(0)) == [(1, 1), (2, 1)]
 
 
+def test_a_message_that_a_callback_kept_away_is_no_matter_of_the_next_transaction(
+    shop: Workshop,
+) -> None:
+    with shop.producer() as producer, shop.consumer(max_poll_records=1) as consumer:
+        consumer.poll(0)
+        consumer.set_acknowledgement_commit_callback(lambda *_: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            consumer.poll(0)
+        consumer.set_acknowledgement_commit_callback(None)
+        fail_at_once(producer, consumer)
+        assert places(consumer.poll(0)) == [(1, 1)]
+
+
 def test_a_block_that_cannot_begin_gives_the_messages_back(shop: Workshop) -> None:
     producer = Producer(
         {"bootstrap.servers": ROOT, "transactional.id": "w"}, store=shop.store, clock=shop.clock

@@ -744,7 +744,7 @@ def test_a_process_that_finds_a_decision_published_makes_that_durable(
     producer, consumer, _ = pending(shop)
     (key,) = shop.log().pending()
     producer.commit_transaction()
-    synced: list[DeltaLog] = []
+    synced: list[object] = []
     monkeypatch.setattr(DeltaLog, "sync", lambda self: synced.append(self))
     shop.log().resolve_transaction(key, shop.clock.monotonic() + 10, is_committed=True)
     assert len(synced) == 1

@@ -301,9 +301,9 @@ def accepts_after_an_abort(patch: pytest.MonkeyPatch) -> None:
 
 
 MUTATIONS = {
-    ends_the_locks_of_transactions_by_itself: 20,
-    drops_acknowledgements_that_are_decided: 47,
-    accepts_when_a_lock_is_over: 7,
+    ends_the_locks_of_transactions_by_itself: 35,
+    drops_acknowledgements_that_are_decided: 0,
+    accepts_when_a_lock_is_over: 10,
     leaves_share_groups_out_of_decisions: 0,
     sends_what_the_worker_does_not_hold: 47,
     accepts_after_an_abort: 9,

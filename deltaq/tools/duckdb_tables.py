@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -93,6 +93,12 @@ def number_of(connection: Connection, statement: str) -> int:
 def filled(connection: Connection, table: str, query: str) -> int:
     """Give a table these rows only; their number. `table` is its name as SQL takes it."""
     return number_of(connection, f"create or replace table {table} as {query}")
+
+
+def casts(types: Mapping[str, str]) -> str:
+    """All columns, cast to these types."""
+    named = ((quoted(name), kind) for name, kind in types.items())
+    return ", ".join(f"cast({name} as {kind}) as {name}" for name, kind in named)
 
 
 def described(connection: Connection, query: str) -> dict[str, str]:

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from deltaq.clock import Clock
-from deltaq.tools.duckdb_tables import described, quoted, registered, sources
-from deltaq.views.engine import EngineParts, ViewChanges, ViewEngine, before, casts, engine_parts
+from deltaq.tools.duckdb_tables import casts, described, quoted, registered, sources
+from deltaq.views.engine import EngineParts, ViewChanges, ViewEngine, before, engine_parts
 from deltaq.views.incremental import RuledView, now
 from deltaq.views.modes import Mode
 from deltaq.views.program import View, ViewProgram

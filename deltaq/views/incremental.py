@@ -13,7 +13,16 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from deltaq.serde.json_text import compact_json
-from deltaq.tools.duckdb_tables import Connection, described, filled, number_of, quoted
+from deltaq.tools.duckdb_tables import (
+    Connection,
+    casts,
+    described,
+    fetched,
+    filled,
+    number_of,
+    quoted,
+    registered,
+)
 from deltaq.views.program import EXTRA, View, ViewProgram
 from deltaq.views.rules import SCHEMA, Branch, Lookup, NoRule, Relation, RulePlan, StateTable, Zset
 from deltaq.views.runs import RunFolder, check_numpy
@@ -30,6 +39,9 @@ partition: offsets of two partitions have no order, and compaction leaves one re
 """
 
 _FLOATS = frozenset({"DOUBLE", "FLOAT"})
+
+_DIFFERING = "_differing_"
+"""What the names of tables with changes that are not published yet begin with."""
 
 
 Read: TypeAlias = Callable[[str], pa.Table | None]
@@ -183,6 +195,7 @@ class RuledViews:
         self._tracked: set[str] = set()
         self._shown: set[str] = set()
         self._hidden: set[str] = set()
+        self._differing: set[str] = set()
         self._newest: dict[str, StateRows] = {}
         """The rows of keyed inputs that only rules read."""
         self.live: set[str] = set()
@@ -245,6 +258,9 @@ class RuledViews:
             if change(name) in self.live:
                 self._connection.execute(f"truncate {change(name)}")
         self.live.clear()
+        for name in self._differing:
+            self._connection.execute(f"drop table {_differing(name)}")
+        self._differing.clear()
 
     # --- between ticks ---
 
@@ -257,6 +273,7 @@ class RuledViews:
             ruled = self._planned(view)
             self._prove(view, ruled)
             ruled.build()
+            self._settle(view, ruled)
         except BaseException:
             self._untrack_unread()
             raise
@@ -264,6 +281,37 @@ class RuledViews:
             self._untrack(view.name)
         self._connection.execute(f"create view {change(view.name)} as {ruled.rows.delta}")
         self._views[view.name] = ruled
+
+    def _settle(self, view: View, ruled: RuledView) -> None:
+        """Have the rows of a view those that its rules make, where floats differ in their last
+        digits from what was evaluated in full and published. The next tick publishes that, too:
+        else its rules would take away rows that are not there.
+        """
+        name, types = view.name, self._types[view.name]
+        if not _FLOATS & {*types.values()}:
+            return
+        columns = ", ".join(map(quoted, types))
+        both = (
+            f"select {columns}, _w from ({ruled.rows.batch}) "
+            f"union all select {columns}, -1 from {now(name)}"
+        )
+        differing = f"select {columns}, sum(_w)::bigint as _w from ({both}) group by all"
+        if filled(self._connection, _differing(name), f"{differing} having sum(_w) <> 0"):
+            self._connection.execute(f"create or replace table {now(name)} as {_rows_of(ruled)}")
+            self._differing.add(name)
+
+    def changes(self, name: str) -> str:
+        """The changes of a view since the last tick that was published, for FROM."""
+        if name not in self._differing:
+            return change(name)
+        columns = ", ".join(map(quoted, self._types[name]))
+        both = f"select {columns}, _w from {change(name)} union all from {_differing(name)}"
+        return f"({both})"
+
+    def rows(self, name: str) -> str:
+        """The query for all rows that the rules of a view have made. Between ticks."""
+        self._forget_changes()
+        return _rows_of(self._views[name])
 
     def end(self, view: View) -> None:
         """Forget the rules of a view, and its rows."""
@@ -299,12 +347,18 @@ class RuledViews:
         """The state of those of these views, and of keyed inputs, that can be stored, by name."""
         return {
             name: SavedView(
-                self._digest(tables), {table: rows.saved() for table, rows in tables.items()}
+                self._digest(tables),
+                {table: rows.saved() for table, rows in tables.items()} | self._saved_changes(name),
             )
             for name, tables in self._tables().items()
             if (name in names or name in self._newest)
             and all(rows.is_storable for rows in tables.values())
         }
+
+    def _saved_changes(self, name: str) -> dict[str, SavedRows]:
+        if name not in self._differing:
+            return {}
+        return {_DIFFERING: SavedRows((), fetched(self._connection, f"from {_differing(name)}"))}
 
     def restore(self, stored: Mapping[str, StoredView], read: Read) -> bool:
         """Take stored states for those of all views and keyed inputs, which have no rows; False if
@@ -318,7 +372,16 @@ class RuledViews:
         for name, of in tables.items():
             for table, rows in of.items():
                 rows.restore(stored[name].tables[table], read)
+            if _DIFFERING in stored[name].tables:
+                self._restore_changes(name, read(stored[name].tables[_DIFFERING].recent))
         return True
+
+    def _restore_changes(self, name: str, rows: pa.Table | None) -> None:
+        if rows is not None:
+            own = casts(self._types[name])
+            with registered(self._connection, rows) as source:
+                filled(self._connection, _differing(name), f"select {own}, _w from {source}")
+            self._differing.add(name)
 
     def _tables(self) -> dict[str, dict[str, StateRows]]:
         """All tables of state, by what they are of."""
@@ -431,6 +494,18 @@ class RuledViews:
         differing = f"select 1 from ({both}) {group}having sum(_w) <> 0 limit 1"
         if self._connection.execute(differing).fetchone() is not None:
             raise NoRule("sqlglot reads it in another way than DuckDB")
+
+
+def _rows_of(ruled: RuledView) -> str:
+    """The query for all rows of a view, made by its rules from what they read."""
+    columns = ", ".join(map(quoted, ruled.rows.columns))
+    merged = f"select {columns}, sum(_w)::bigint as _w from ({ruled.rows.batch}) group by all"
+    return f"select {columns} from ({merged}) as _z, range(_z._w)"
+
+
+def _differing(name: str) -> str:
+    """The table with what rules have, and what was published has not, as changes."""
+    return f"{SCHEMA}.{quoted(_DIFFERING + name)}"
 
 
 def _mark(live: set[str], table: str, rows: int) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, takewhile
 
 from deltaq.tools.duckdb_tables import tables_read
 from deltaq.views.query import (
@@ -19,6 +19,7 @@ from deltaq.views.query import (
     name_of,
     named,
     nodes,
+    placed,
     reference,
     select_key,
 )
@@ -32,8 +33,19 @@ _TABLE_FUNCTIONS = frozenset({"generate_series", "json_each", "json_tree", "rang
 _OF_THE_MOMENT = frozenset({"current_date", "current_time", "localtime", "localtimestamp"})
 """Names without a bracket that DuckDB takes for functions."""
 
+_OF_THE_SESSION = frozenset(
+    {
+        *("current_localtime", "current_localtimestamp", "current_query", "current_setting"),
+        *("getvariable", "vector_type"),
+    }
+)
+"""Functions whose result depends on more than their arguments, though DuckDB's catalogue has them
+for stable ones.
+"""
+
 _TELL_TIME = _OF_THE_MOMENT | {
-    *("age", "get_current_time", "get_current_timestamp", "today", "transaction_timestamp")
+    *("current_localtime", "current_localtimestamp"),
+    *("age", "get_current_time", "get_current_timestamp", "today", "transaction_timestamp"),
 }
 """Functions that have the time of the tick as an alternative."""
 
@@ -53,6 +65,9 @@ _OF_TIES = frozenset(
 
 _IN_GIVEN_ORDER = frozenset({"array_agg", "group_concat", "list", "listagg", "string_agg"})
 """Aggregates whose result depends on the order that their ORDER BY gives."""
+
+_SORTS = frozenset({"array_reverse_sort", "array_sort", "list_reverse_sort", "list_sort"})
+"""Functions that sort a list by its values."""
 
 _WITHOUT_ORDER = frozenset({"json_group_array", "json_group_object", "json_group_structure"})
 """Such aggregates that take no ORDER BY."""
@@ -77,13 +92,18 @@ def why_not(
     """
     read = lowered(table for schema, table in tables_read(query) if not schema)
     apart = _Apart(functions, keys, _queries_of_with(query, read))
+    sorted_lists = set(map(id, _sorted_lists(query)))
     for node, select in _within(query, None):
         kind = node.get("class")
         if node.get("type") == "TABLE_FUNCTION":
             yield from _of_table_function(node["function"])
+        elif node.get("type") == "SHOW_REF":
+            yield "reads what SHOW, DESCRIBE or SUMMARIZE tell, which are neither topics nor views"
         elif node.get("type") == "JOIN":
             yield from _of_join(node, apart)
-        elif kind == "FUNCTION":
+        elif kind == "COLLATE":
+            yield "uses COLLATE, by which different texts are equal; write lower(x)"
+        elif kind == "FUNCTION" and id(node) not in sorted_lists:
             yield from _of_function(node, select, apart)
         elif kind == "COLUMN_REF" and _of_the_moment(node["column_names"]):
             yield _unstable(node["column_names"][0], node["column_names"][0].lower())
@@ -156,7 +176,9 @@ class _Apart:
         """Those of the rows of a query, by the names of what it reads, if it neither groups nor
         multiplies them.
         """
-        if _is_grouped(select) or any(map(makes_rows, select["select_list"])):
+        if _is_grouped(select) or any(
+            makes_rows(of, self.functions) for of in select["select_list"]
+        ):
             return []
         return self.of_table(select["from_table"])
 
@@ -164,8 +186,8 @@ class _Apart:
         """Those of the rows over which windows are: of groups, if a query has any."""
         if not _is_grouped(select):
             return self.of_table(select["from_table"])
-        outputs = _outputs(select)
-        groups = [named(group, outputs) for group in select["group_expressions"]]
+        names = placed(select["select_list"])
+        groups = [named(group, names) for group in select["group_expressions"]]
         return _all_of(groups) if len(select["group_sets"]) == 1 else []
 
     def finds_one(self, join: Node) -> bool:
@@ -262,6 +284,15 @@ def _is_whole(column: Node, table: str) -> bool:
 # --- what is refused ---
 
 
+def _sorted_lists(query: Node) -> Iterator[Node]:
+    """The aggregates whose lists are sorted, as DuckDB parses list(x ORDER BY x)."""
+    for node in nodes(query):
+        if node.get("class") == "FUNCTION" and node["function_name"] in _SORTS:
+            (inner, *_) = node["children"] or [{}]
+            if inner.get("class") == "FUNCTION" and inner["function_name"] in _IN_GIVEN_ORDER:
+                yield inner
+
+
 def _of_the_moment(names: Sequence[str]) -> bool:
     return len(names) == 1 and names[0].lower() in _OF_THE_MOMENT
 
@@ -290,9 +321,8 @@ def _of_join(join: Node, apart: _Apart) -> Iterator[str]:
 
 def _of_function(node: Node, select: Node | None, apart: _Apart) -> Iterator[str]:
     name, arguments = str(node["function_name"]), node["children"]
-    if (name in apart.functions.unstable and name != NOW) or (
-        name == "age" and len(arguments) == 1
-    ):
+    is_unstable = name in apart.functions.unstable | _OF_THE_SESSION and name != NOW
+    if is_unstable or (name == "age" and len(arguments) == 1):
         yield _unstable(f"{name}()", name)
     elif name in _IN_ANY_ORDER:
         yield f"calls {name}(), whose result depends on the order of the rows; use min or max"
@@ -332,7 +362,7 @@ def _of_select(select: Node, apart: _Apart) -> Iterator[str]:
     for modifier in select["modifiers"]:
         if modifier["type"] == "DISTINCT_MODIFIER" and modifier.get("distinct_on_targets"):
             names = _names(_orders(modifiers.get("ORDER_MODIFIER")), table)
-            if not _is_total(names, unique):
+            if not _is_total(names, [*unique, *_all_of(_outputs(select))]):
                 yield f"has a DISTINCT ON whose rows depend on their order; {_REMEDY}"
     # Those of subqueries are checked with these.
     for node in nodes([select["select_list"], select["qualify"], select["modifiers"]]):
@@ -360,10 +390,19 @@ def _of_limit(
     modifiers = _modifiers(query)
     if "LIMIT_MODIFIER" in modifiers or "LIMIT_PERCENT_MODIFIER" in modifiers:
         orders = _orders(modifiers.get("ORDER_MODIFIER"))
+        renamed = _given(query) if query["type"] == "SELECT_NODE" else set()
+        # A name of a column that is given to another one is the other one, unless it has its table.
+        orders = [order for order in orders if not _is_hidden(order, renamed)]
         names = {name for order in orders for name in _ordered_by(order, outputs, table)}
         is_all = any(order["class"] == "STAR" for order in orders)
         if not (is_all or _is_total(names, [*unique, *_all_of(outputs)])):
             yield f"has a LIMIT whose rows depend on their order; {_REMEDY}, or ORDER BY ALL"
+
+
+def _is_hidden(order: Node, renamed: Collection[str]) -> bool:
+    """Whether an order is by a column of a table whose name another column of the result has."""
+    names = order["column_names"] if order["class"] == "COLUMN_REF" else []
+    return len(names) > 1 and names[-1].lower() in renamed
 
 
 def _minds_ties(window: Node) -> bool:
@@ -387,13 +426,18 @@ def _ordered_by(order: Node, outputs: Sequence[str | None], table: str) -> Itera
     """The column that an expression of the ORDER BY of a query is."""
     if order["class"] != "CONSTANT":
         yield from _own_name(order, table)
-    elif (name := named(order, outputs)) is not None:
+    elif (
+        name := named(order, list(takewhile(lambda name: name is not None, outputs)))
+    ) is not None:
         yield name.lower()
 
 
 def _all_of(outputs: Sequence[str | None]) -> list[Names]:
-    """The columns of a result, which tell its rows apart all together; unknown for `*`."""
-    return [lowered(name for name in outputs if name is not None)] if None not in outputs else []
+    """The columns of a result, which tell its rows apart all together; unknown for `*`, and where
+    two have one name.
+    """
+    names = lowered(name for name in outputs if name is not None)
+    return [names] if len(names) == len(outputs) else []
 
 
 def _is_total(names: Collection[str], unique: Iterable[Names]) -> bool:

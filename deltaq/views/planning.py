@@ -36,6 +36,7 @@ from deltaq.views.planning_sums import (
     are_exact,
     exact_sums,
     has_aggregate,
+    in_one_order,
     is_of_values,
 )
 from deltaq.views.planning_time import TIME, is_time, reads_time, time_of, with_time
@@ -133,7 +134,7 @@ class _Planner:
                     exp.table_(named[node.name.lower()]), node.alias_or_name, table=True
                 )
 
-            return text_of(tree.transform(change))
+            return text_of(in_one_order(tree).transform(change))
 
         sources = [tables[name] for name in read]
         return self.plan.all_anew(sources, columns, query, "in full", reason)
@@ -420,7 +421,12 @@ class _Planner:
         names = list(keys.values())
         if all(is_of_values(call) for call in calls.values()):
             source = self._distinct(source)
-        head = ", ".join([*names, *(f"{sql} as {name}" for sql, name in results.items())])
+        type_of = partial(self._type, source)
+        texts = (
+            f"{text_of(in_one_order(call, type_of))} as {results[sql]}"
+            for sql, call in calls.items()
+        )
+        head = ", ".join([*names, *texts])
         note = ", ".join(map(self._shown, calls))
         group = f" group by {', '.join(names)}" if names else ""
         return self.plan.anew(
@@ -463,8 +469,11 @@ class _Planner:
         own = [(name, quoted(name)) for name in rows.columns]
         keys = [f"_p{number}" for number in range(len(shared))]
         source = rows.mapped([*own, *zip(keys, shared, strict=True)])
-        head = ", ".join(f"{text_of(item)} as {quoted(name)}" for name, item in outputs)
-        tail = "" if qualify_ is None else f" qualify {text_of(qualify_)}"
+        type_of = partial(self._type, rows)
+        head = ", ".join(
+            f"{text_of(in_one_order(item, type_of))} as {quoted(name)}" for name, item in outputs
+        )
+        tail = "" if qualify_ is None else f" qualify {text_of(in_one_order(qualify_, type_of))}"
         return self.plan.anew(
             source,
             keys,

@@ -21,6 +21,24 @@ _INTEGERS = (
 _SCALE_MAX = 18
 """Digits after the point up to which a fraction and its units have room in a decimal together."""
 
+_ROUNDED = (
+    *(exp.Sum, exp.Avg, exp.Stddev, exp.StddevPop, exp.StddevSamp, exp.Variance, exp.VariancePop),
+    *(exp.Corr, exp.CovarPop, exp.CovarSamp, exp.Skewness, exp.Kurtosis, exp.RegrR2),
+    *(exp.RegrSlope, exp.RegrIntercept, exp.RegrAvgx, exp.RegrAvgy),
+    *(exp.RegrSxx, exp.RegrSxy, exp.RegrSyy),
+)
+"""Aggregates that round as they go, so that the order of the rows decides the last digits: sums of
+floats, and moments of all numbers.
+"""
+
+_ROUNDED_NAMES = frozenset(
+    {
+        *("entropy", "favg", "fsum", "geomean", "geometric_mean", "kahan_sum", "kurtosis_pop"),
+        *("mean", "product", "sem", "sumkahan", "wavg", "weighted_avg"),
+    }
+)
+"""Those that sqlglot takes for any function."""
+
 _OF_VALUES = (exp.Min, exp.Max)
 """Aggregates for which it does not matter how often a value is there."""
 
@@ -81,6 +99,41 @@ def exact_sums(calls: Mapping[str, exp.Expr], type_of: Callable[[str], str]) -> 
             return None
         found.results[text] = f"case when {count} > 0 then {result} end"
     return found
+
+
+def in_one_order(tree: exp.Expr, type_of: Callable[[str], str] | None = None) -> exp.Expr:
+    """A query or expression whose aggregates take their rows in the order of the values, so that
+    the same rows have the same result, to the last digit, whatever their order is. `type_of` tells
+    the type of an expression, if that is known: exact sums need no order.
+    """
+
+    def change(node: exp.Expr) -> exp.Expr:
+        is_rounded = isinstance(node, _ROUNDED) or (
+            isinstance(node, exp.Anonymous) and node.name.lower() in _ROUNDED_NAMES
+        )
+        values = _arguments(node) if is_rounded else []
+        if not values or isinstance(values[-1], exp.Order):
+            return node
+        given = [part for value in values for part in _values_of(value)]
+        is_sum = isinstance(node, (exp.Sum, exp.Avg))
+        if type_of and is_sum and all(_exact(type_of(text_of(value))) for value in given):
+            return node
+        orders = [exp.Ordered(this=value.copy()) for value in given]
+        last = values[-1]
+        last.replace(exp.Order(this=last.copy(), expressions=orders))
+        return node
+
+    return tree.transform(change)
+
+
+def _arguments(call: exp.Expr) -> list[exp.Expr]:
+    if isinstance(call, exp.Anonymous):
+        return list(call.expressions)
+    return [part for part in (call.this, call.args.get("expression")) if part is not None]
+
+
+def _values_of(argument: exp.Expr) -> list[exp.Expr]:
+    return list(argument.expressions) if isinstance(argument, exp.Distinct) else [argument]
 
 
 def _summed_value(call: exp.Expr) -> str | None:

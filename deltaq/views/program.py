@@ -236,8 +236,11 @@ def _functions(connection: Connection) -> Functions:
     }
     calls = re.compile(rf"\b({'|'.join(map(re.escape, unstable))}|current_timestamp)\b")
     unstable.update(name for name, _, _, macro in rows if macro and calls.search(macro))
+    makes_rows = (name for name, _, _, macro in rows if macro and "unnest(" in macro)
     return Functions(
-        frozenset(name for name, kind, _, _ in rows if kind == "aggregate"), frozenset(unstable)
+        frozenset(name for name, kind, _, _ in rows if kind == "aggregate"),
+        frozenset(unstable),
+        frozenset({"unlist", "unnest", *makes_rows}),
     )
 
 

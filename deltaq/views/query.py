@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, TypeAlias
 
 Node: TypeAlias = "dict[str, Any]"
@@ -13,18 +14,16 @@ Node: TypeAlias = "dict[str, Any]"
 NOW, _TIMESTAMP = "now", "current_timestamp"
 """What is the time of the tick: a function, and a name without a bracket."""
 
-_FLAT = frozenset({"unlist", "unnest"})
-"""Functions that make a row of each value of a list."""
-
 
 @dataclass(frozen=True, slots=True)
 class Functions:
-    """The functions of DuckDB, by its catalogue: `aggregates`, and those that are `unstable`, whose
-    result depends on more than their arguments.
+    """The functions of DuckDB, by its catalogue: `aggregates`; those that are `unstable`, whose
+    result depends on more than their arguments; and those that make `rows` of a value.
     """
 
     aggregates: frozenset[str]
     unstable: frozenset[str]
+    rows: frozenset[str]
 
 
 # --- the key of a row ---
@@ -42,7 +41,7 @@ def row_key(query: Node, functions: Functions) -> tuple[str, ...] | None:
 def select_key(select: Node, functions: Functions) -> tuple[str, ...] | None:
     """The row key of one SELECT of a query; see `row_key`."""
     columns = select["select_list"]
-    is_flat = any(map(makes_rows, columns))
+    is_flat = any(makes_rows(column, functions) for column in columns)
     is_by_all = select["aggregate_handling"] == "FORCE_AGGREGATES"
     if (is_by_all or select["group_expressions"]) and not is_flat:
         return _group_key(select, functions, is_by_all=is_by_all)
@@ -66,10 +65,11 @@ def _group_key(select: Node, functions: Functions, *, is_by_all: bool) -> tuple[
     return _whole(_column_of(group, columns, names, grouped) for group in groups)
 
 
-def makes_rows(column: Node) -> bool:
+def makes_rows(column: Node, functions: Functions) -> bool:
     """Whether a column makes several rows of each."""
     return any(
-        node.get("class") == "FUNCTION" and node["function_name"] in _FLAT for node in nodes(column)
+        node.get("class") == "FUNCTION" and node["function_name"] in functions.rows
+        for node in nodes(column)
     )
 
 
@@ -86,7 +86,8 @@ def lowered(names: Iterable[str]) -> frozenset[str]:
 def _whole(names: Iterable[str | None]) -> tuple[str, ...] | None:
     given = tuple(names)
     known = tuple(name for name in given if name is not None)
-    return known if len(known) == len(given) else None
+    # Two columns of one name have other names in the result.
+    return known if len(lowered(known)) == len(given) else None
 
 
 def name_of(column: Node) -> str | None:
@@ -111,6 +112,12 @@ def named(expression: Node, names: Sequence[str | None]) -> str | None:
     return names[place - 1] if isinstance(place, int) and 0 < place <= len(names) else None
 
 
+def placed(columns: Sequence[Node]) -> list[str | None]:
+    """The names of columns whose places are known: those before the first `*`."""
+    before = takewhile(lambda column: column["class"] != "STAR", columns)
+    return [name_of(column) for column in before]
+
+
 def _column_of(
     group: Node, columns: Sequence[Node], names: Sequence[str | None], grouped: Collection[str]
 ) -> str | None:
@@ -121,7 +128,7 @@ def _column_of(
     takes first. It is that of the result where its expression reads anything that is not grouped.
     """
     if group["class"] == "CONSTANT":
-        return named(group, names)
+        return named(group, placed(columns))
     wanted, name_of_group = bare(group), reference(group)
     for column, name in zip(columns, names, strict=True):
         if bare(column) == wanted:

@@ -36,6 +36,7 @@ from deltaq.topics.holds import stored_holds
 from deltaq.views import Views, holding
 from deltaq.views.engine import ViewEngine
 from deltaq.views.holding import release
+from deltaq.views.modes import MODES
 from deltaq.views.runner import IDLE_S, GroupRunner
 from deltaq.views.ticks import Tick
 from tests.doubles.views import runner
@@ -644,6 +645,28 @@ def test_averages_of_wide_decimals_are_those_of_duckdb(scale: int):
     assert tick.ruled == ("ruled",)
     assert rows(views, "ruled") == rows(views, "whole")
     assert [a for _, a in rows(views, "whole")] == [50006172.53, -175.375]
+
+
+def test_a_type_that_a_view_cannot_have_is_named_with_it():
+    transfers()
+    views = Views("g", ROOT)
+    views.view("v", "select (source, target) as x from transfers")
+    with pytest.raises(InvalidConfig, match="view 'v': "):
+        views.run(until="now")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_sorted_list_is_the_same_by_rules(mode: Any):
+    transfers()
+    views = Views("g", ROOT)
+    sql = "select target, to_json(list(amount order by amount)) as l from transfers group by 1"
+    views.view("v", sql, mode=mode)
+    with runner(views) as running:
+        for amounts in ((3, 1), (2,), (1, 9)):
+            transfer(*((1, 2, amount) for amount in amounts))
+            running.tick()
+    assert rows(views, "v") == [(2, "[1,1,2,3,9]")]
+    assert views.check() == []
 
 
 def test_a_view_with_another_row_key_is_refused():

@@ -273,7 +273,7 @@ class RuledViews:
             ruled = self._planned(view)
             self._prove(view, ruled)
             ruled.build()
-            self._settle(view, ruled)
+            self._note_differing(view, ruled)
         except BaseException:
             self._untrack_unread()
             raise
@@ -282,10 +282,11 @@ class RuledViews:
         self._connection.execute(f"create view {change(view.name)} as {ruled.rows.delta}")
         self._views[view.name] = ruled
 
-    def _settle(self, view: View, ruled: RuledView) -> None:
+    def _note_differing(self, view: View, ruled: RuledView) -> None:
         """Have the rows of a view those that its rules make, where floats differ in their last
         digits from what was evaluated in full and published. The next tick publishes that, too:
-        else its rules would take away rows that are not there.
+        else its rules would take away rows that are not there. Raises NoRule if rules of other
+        views have its rows already.
         """
         name, types = view.name, self._types[view.name]
         if not _FLOATS & {*types.values()}:
@@ -297,6 +298,9 @@ class RuledViews:
         )
         differing = f"select {columns}, sum(_w)::bigint as _w from ({both}) group by all"
         if filled(self._connection, _differing(name), f"{differing} having sum(_w) <> 0"):
+            if name in self._tracked:
+                ruled.drop()
+                raise NoRule("views by rules have its floats, whose last digits rules make anew")
             self._connection.execute(f"create or replace table {now(name)} as {_rows_of(ruled)}")
             self._differing.add(name)
 

@@ -92,7 +92,7 @@ IN_FULL = "select a, s from keyed where a not in (select a from t group by a hav
 
 
 @pytest.mark.parametrize("way", ["one runner", "a runner for each tick", "with a view in full"])
-@pytest.mark.parametrize("seed", range(depth(3, 30)))
+@pytest.mark.parametrize("seed", range(depth(1, 30)))
 def test_views_of_floats_keep_no_row_whose_last_digits_were_others(way: str, seed: int):
     """Sums of floats depend on the order of the rows, and rules have them in another one."""
     chance = random.Random(seed)
@@ -111,7 +111,7 @@ def test_views_of_floats_keep_no_row_whose_last_digits_were_others(way: str, see
             producer.produce("t", row, str(number))
     with ExitStack() as open_:
         running = open_.enter_context(runner(views)) if way == "one runner" else None
-        for _ in range(6):
+        for _ in range(4):
             tick = views.run(until="now") if running is None else running.tick()
             assert views.check() == []
             with Producer(bootstrap_servers=ROOT) as producer:
@@ -122,6 +122,25 @@ def test_views_of_floats_keep_no_row_whose_last_digits_were_others(way: str, see
     assert tick is not None
     if way == "one runner":
         assert {*tick.ruled} == {*FLOATS}
+
+
+def test_rows_that_other_rules_have_keep_their_last_digits():
+    Topic("t", pa.schema([("d", pa.float64())]), bootstrap_servers=ROOT).create()
+    views = Views("g", ROOT)
+    views.view("sums", "select sum(d) as s from t group by d > 5", mode="full")
+    views.view("count", "select count(*) as n, max(s) as m from sums", mode="incremental")
+    with runner(views, moves_with_retention=True) as running:
+        for number in (1.1, 0.1, 0.3, 0.7):
+            with Producer(bootstrap_servers=ROOT) as producer:
+                producer.produce("t", {"d": number})
+            running.tick()
+            engine = running._engine
+            assert isinstance(engine, ViewEngine)
+            if number == 0.1:
+                engine.modes["sums"].wanted = "incremental"
+            assert views.check() == []
+        assert "last digits" in engine.modes["sums"].refused
+        assert views.read()["count"].to_arrow()["n"].to_pylist() == [1]
 
 
 def test_a_view_that_is_in_full_again_keeps_no_row_whose_last_digits_were_others():

@@ -134,12 +134,12 @@ def test_rows_that_other_rules_have_keep_their_last_digits():
             with Producer(bootstrap_servers=ROOT) as producer:
                 producer.produce("t", {"d": number})
             running.tick()
-            engine = running._engine
-            assert isinstance(engine, ViewEngine)
+            assert isinstance(running._engine, ViewEngine)
+            mode = running._engine.modes["sums"]
             if number == 0.1:
-                engine.modes["sums"].wanted = "incremental"
+                mode.wanted = "incremental"
             assert views.check() == []
-        assert "last digits" in engine.modes["sums"].refused
+        assert "last digits" in mode.refused
         assert views.read()["count"].to_arrow()["n"].to_pylist() == [1]
 
 

@@ -33,15 +33,10 @@ class ShareAcknowledgements:
     `ShareConsumer.acknowledgements_for_transaction`. `len` is the number of messages.
     """
 
-    _by_partition: Mapping[PartitionId, Sequence[Acknowledgement]] = field(default_factory=dict)
+    by_partition: Mapping[PartitionId, Sequence[Acknowledgement]] = field(default_factory=dict)
 
     def __len__(self) -> int:
-        return sum(each.end - each.first for of in self._by_partition.values() for each in of)
-
-    @property
-    def by_partition(self) -> Mapping[PartitionId, Sequence[Acknowledgement]]:
-        """The acknowledgements of each partition."""
-        return self._by_partition
+        return sum(each.end - each.first for of in self.by_partition.values() for each in of)
 
 
 def sent_partitions(

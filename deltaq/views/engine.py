@@ -31,6 +31,7 @@ from deltaq.tools.duckdb_tables import (
 )
 from deltaq.views.functions import Failures, named_failure, register
 from deltaq.views.incremental import (
+    FLOATS,
     NOW,
     RECORD_KEY,
     Read,
@@ -55,8 +56,6 @@ DELETED = "_deleted"
 """A column of records that are added, and of no input: which of them are tombstones. Without it,
 those are whose own columns are all null.
 """
-
-_FLOATS = ("DOUBLE", "FLOAT")
 
 _STORED = {
     "HUGEINT": "DECIMAL(38,0)",
@@ -357,7 +356,7 @@ class ViewEngine:
     def _key_part(self, view: str, column: str) -> str:
         """A column of a row key, in one form for equal values: -0.0 equals 0.0."""
         kind = self._column_type(self._stored, view, column)
-        return f"{quoted(column)} + 0" if kind in _FLOATS else quoted(column)
+        return f"{quoted(column)} + 0" if kind in FLOATS else quoted(column)
 
     @staticmethod
     def _column_type(types: Mapping[str, Mapping[str, str]], view: str, column: str) -> str:
@@ -547,12 +546,12 @@ class ViewEngine:
 
 
 def _has_floats(kinds: Iterable[str]) -> bool:
-    return any(of in kind for kind in kinds for of in _FLOATS)
+    return any(of in kind for kind in kinds for of in FLOATS)
 
 
 def _has_several_texts(kind: str) -> bool:
     """Whether a key made of values of a type does not tell them apart as DuckDB does."""
-    is_nested_float = kind not in _FLOATS and _has_floats([kind])
+    is_nested_float = kind not in FLOATS and _has_floats([kind])
     return is_nested_float or "INTERVAL" in kind or "TIMESTAMP_NS" in kind
 
 

@@ -38,7 +38,8 @@ RECORD_KEY = "_key, _partition"
 partition: offsets of two partitions have no order, and compaction leaves one record in each.
 """
 
-_FLOATS = frozenset({"DOUBLE", "FLOAT"})
+FLOATS = frozenset({"DOUBLE", "FLOAT"})
+"""Types whose sums depend on the order of the rows in their last digits."""
 
 _DIFFERING = "_differing_"
 """What the names of tables with changes that are not published yet begin with."""
@@ -289,7 +290,7 @@ class RuledViews:
         views have its rows already.
         """
         name, types = view.name, self._types[view.name]
-        if not _FLOATS & {*types.values()}:
+        if not FLOATS & {*types.values()}:
             return
         columns = ", ".join(map(quoted, types))
         both = (
@@ -488,7 +489,7 @@ class RuledViews:
         """Raise NoRule if the rules have other rows than DuckDB, of what is there now. Floats are
         left out, whose sums depend on the order.
         """
-        names = [name for name, kind in self._types[view.name].items() if kind not in _FLOATS]
+        names = [name for name, kind in self._types[view.name].items() if kind not in FLOATS]
         columns = "".join(f"{quoted(name)}, " for name in names)
         both = (
             f"select {columns}_w from ({ruled.rows.batch}) "

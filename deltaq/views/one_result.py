@@ -14,6 +14,7 @@ from deltaq.views.query import (
     Functions,
     Node,
     bare,
+    is_grouped,
     lowered,
     makes_rows,
     name_of,
@@ -176,7 +177,7 @@ class _Apart:
         """Those of the rows of a query, by the names of what it reads, if it neither groups nor
         multiplies them.
         """
-        if _is_grouped(select) or any(
+        if is_grouped(select) or any(
             makes_rows(of, self.functions) for of in select["select_list"]
         ):
             return []
@@ -184,7 +185,7 @@ class _Apart:
 
     def of_groups(self, select: Node) -> list[Names]:
         """Those of the rows over which windows are: of groups, if a query has any."""
-        if not _is_grouped(select):
+        if not is_grouped(select):
             return self.of_table(select["from_table"])
         names = placed(select["select_list"])
         groups = [named(group, names) for group in select["group_expressions"]]
@@ -217,11 +218,6 @@ def _queries_of_with(query: Node, read: Names) -> dict[str, Node | None]:
             is_one = name not in found and name not in read
             found[name] = entry["value"]["query"]["node"] if is_one else None
     return found
-
-
-def _is_grouped(select: Node) -> bool:
-    is_by_all = select["aggregate_handling"] == "FORCE_AGGREGATES"
-    return is_by_all or bool(select["group_expressions"])
 
 
 def _conjuncts(condition: Node | None) -> Iterator[Node]:

@@ -42,9 +42,8 @@ def select_key(select: Node, functions: Functions) -> tuple[str, ...] | None:
     """The row key of one SELECT of a query; see `row_key`."""
     columns = select["select_list"]
     is_flat = any(makes_rows(column, functions) for column in columns)
-    is_by_all = select["aggregate_handling"] == "FORCE_AGGREGATES"
-    if (is_by_all or select["group_expressions"]) and not is_flat:
-        return _group_key(select, functions, is_by_all=is_by_all)
+    if is_grouped(select) and not is_flat:
+        return _group_key(select, functions)
     distinct = [found for found in select["modifiers"] if found["type"] == "DISTINCT_MODIFIER"]
     if distinct:
         return None if distinct[0].get("distinct_on_targets") else _whole(map(name_of, columns))
@@ -52,10 +51,19 @@ def select_key(select: Node, functions: Functions) -> tuple[str, ...] | None:
     return () if is_one_row and select["qualify"] is None else None
 
 
-def _group_key(select: Node, functions: Functions, *, is_by_all: bool) -> tuple[str, ...] | None:
+def is_grouped(select: Node) -> bool:
+    """Whether a query has GROUP BY."""
+    return _is_by_all(select) or bool(select["group_expressions"])
+
+
+def _is_by_all(select: Node) -> bool:
+    return bool(select["aggregate_handling"] == "FORCE_AGGREGATES")
+
+
+def _group_key(select: Node, functions: Functions) -> tuple[str, ...] | None:
     columns = select["select_list"]
     names = [name_of(column) for column in columns]
-    if is_by_all:
+    if _is_by_all(select):
         pairs = zip(names, columns, strict=True)
         return _whole(name for name, column in pairs if not _has_aggregate(column, functions))
     if len(select["group_sets"]) > 1:

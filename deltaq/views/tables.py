@@ -81,17 +81,18 @@ class ViewTopics:
         """
         head = self.lookup.head(topic)
         (end,) = head.next_offsets
-        expected = 0 if before is None else before.end
-        if before is None and end:
-            raise InvalidConfig(
-                f"topic {topic!r} has records, and the last tick does not have its view: it was in "
-                "the group before, or others wrote them; delete this topic, and it is made anew",
-                key=topic,
-            )
-        if end != expected or (before is not None and before.topic_id != head.topic_id):
+        if before is None:
+            if end:
+                raise InvalidConfig(
+                    f"topic {topic!r} has records, and the last tick does not have its view: it "
+                    "was in the group before, or others wrote them; delete this topic, and it is "
+                    "made anew",
+                    key=topic,
+                )
+        elif end != before.end or before.topic_id != head.topic_id:
             raise InvalidConfig(
                 f"topic {topic!r} has records that the group of views has not written: it ends at "
-                f"offset {end}, not {expected}; delete the topic and the group, and run it anew",
+                f"offset {end}, not {before.end}; delete the topic and the group, and run it anew",
                 key=topic,
             )
         return ViewOffsets(head.topic_id, end, end)

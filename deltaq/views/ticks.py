@@ -135,7 +135,7 @@ def _input_body(cut: InputCut) -> dict[str, object]:
 
 def _input(found: Any) -> InputCut:
     is_keyed = found.get("keyed")
-    if is_keyed not in (None, False, True):
+    if not (is_keyed is None or isinstance(is_keyed, bool)):
         raise ValueError(f"keyed is {is_keyed!r}")
     return InputCut(
         str(found["id"]),

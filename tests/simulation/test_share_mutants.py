@@ -255,23 +255,22 @@ def ends_the_locks_of_transactions_by_itself(patch: pytest.MonkeyPatch) -> None:
 def drops_acknowledgements_that_are_decided(patch: pytest.MonkeyPatch) -> None:
     """A worker that ends a transaction gives its messages back, whatever is decided."""
 
-    def forgetful(store: Any, log: Any, found: Any, reason: Any, clock: Any, until: float) -> int:
-        for each in found:
-            log.resolve_transaction(each, until, is_committed=False)
-        return len(found)
-
-    patch.setattr(consumer, "resolve_acknowledgements", forgetful)
+    _end_transactions(patch, is_committed=False)
 
 
 def accepts_when_a_lock_is_over(patch: pytest.MonkeyPatch) -> None:
     """A worker that ends a transaction has it count, though it is not decided."""
 
-    def hopeful(store: Any, log: Any, found: Any, reason: Any, clock: Any, until: float) -> int:
+    _end_transactions(patch, is_committed=True)
+
+
+def _end_transactions(patch: pytest.MonkeyPatch, *, is_committed: bool) -> None:
+    def careless(store: Any, log: Any, found: Any, reason: Any, clock: Any, until: float) -> int:
         for each in found:
-            log.resolve_transaction(each, until, is_committed=True)
+            log.resolve_transaction(each, until, is_committed=is_committed)
         return len(found)
 
-    patch.setattr(consumer, "resolve_acknowledgements", hopeful)
+    patch.setattr(consumer, "resolve_acknowledgements", careless)
 
 
 def leaves_share_groups_out_of_decisions(patch: pytest.MonkeyPatch) -> None:

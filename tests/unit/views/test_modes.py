@@ -13,7 +13,7 @@ from deltaq import Producer, Topic
 from deltaq.store import forget_memory_store
 from deltaq.views import Views
 from deltaq.views.engine import ViewEngine
-from deltaq.views.modes import TRIAL_TICKS, TRY_S, ViewMode
+from deltaq.views.modes import TRIAL_TICKS, TRY_S, Mode, ViewMode
 from tests.depth import depth
 from tests.doubles.views import runner
 
@@ -141,6 +141,25 @@ def test_rows_that_other_rules_have_keep_their_last_digits():
             assert views.check() == []
         assert "last digits" in mode.refused
         assert views.read()["count"].to_arrow()["n"].to_pylist() == [1]
+
+
+def test_a_checkpoint_from_before_a_view_was_in_full_is_not_used_for_its_floats():
+    Topic("t", pa.schema([("d", pa.float64())]), bootstrap_servers=ROOT).create()
+    # At the third tick the sum is 1.5000000000000002 in full, and 1.5 by rules.
+    steps: list[tuple[float, Mode]] = [
+        (1.1, "incremental"),
+        (0.1, "incremental"),
+        (0.3, "full"),
+        (0.7, "incremental"),
+        (0.2, "incremental"),
+    ]
+    for number, mode in steps:
+        with Producer(bootstrap_servers=ROOT) as producer:
+            producer.produce("t", {"d": number})
+        views = Views("g", ROOT)
+        views.view("v", "select sum(d) as s from t group by d > 5", mode=mode)
+        views.run(until="now")
+        assert views.check() == []
 
 
 def test_a_view_that_is_in_full_again_keeps_no_row_whose_last_digits_were_others():

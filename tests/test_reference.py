@@ -272,7 +272,7 @@ LIMITS = {
             "groups.offsets.METADATA_CHARS_MAX", "characters", "Metadata of a committed offset"
         ),
         LimitRow(
-            "share_consumer.returned.ERROR_CHARS_MAX",
+            "share_groups.state.ERROR_CHARS_MAX",
             "characters",
             "Text of an exception in a dead letter",
         ),

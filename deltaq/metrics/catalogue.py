@@ -199,7 +199,7 @@ SHARE_ACKNOWLEDGEMENTS = Counter(
     "A share consumer has written what it decided of records, or a committed transaction has, in "
     "the process that has published it. `type` is `accept`, `release`, "
     "`reject` or `renew`; `refused` if another member or an administrator had taken them away "
-    "before.",
+    "before, or if their transaction was not committed.",
     labels=("group", "type"),
 )
 SHARE_LOCKS_ENDED = Counter(

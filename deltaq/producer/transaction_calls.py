@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from deltaq.errors import InvalidConfig, KafkaError, KafkaException
 from deltaq.message import OFFSET_BEGINNING, OFFSET_END, OFFSET_STORED, TopicPartition
+from deltaq.share_groups.state import error_text
 from deltaq.share_groups.transaction_acknowledgements import (
     ShareAcknowledgements,
     ShareGroupMetadata,
@@ -43,7 +44,9 @@ class TransactionShareConsumer(Protocol):
 
     def share_group_metadata(self) -> ShareGroupMetadata: ...
     def acknowledgements_for_transaction(self) -> ShareAcknowledgements: ...
-    def _undo_transaction(self, handed_over: ShareAcknowledgements) -> None: ...
+    def _undo_transaction(
+        self, handed_over: ShareAcknowledgements, error: BaseException | None
+    ) -> None: ...
 
 
 class TransactionCalls:
@@ -131,8 +134,9 @@ class TransactionCalls:
         `enable.auto.commit`: it could commit offsets whose transaction is aborted.
 
         With a `ShareConsumer` the commit includes what it has decided of its messages; in implicit
-        mode all that it has returned are accepted. After an abort all of them are delivered again;
-        if an exception leaves the block, after 1 s, and after twice as long each further time.
+        mode all that it has returned are accepted. After an abort all of them are delivered again,
+        after 1 s, and after twice as long each further time. The text of the exception is in the
+        dead letter of one that was delivered too often.
 
         An error that requires an abort is raised after the abort.
         """
@@ -164,8 +168,10 @@ class TransactionInput(Protocol):
     def send(self, transactions: Transactions) -> None:
         """Have the transaction decide of what was read."""
 
-    def undo(self) -> None:
-        """The transaction is aborted: what was read for it is to be read again."""
+    def undo(self, error: BaseException | None) -> None:
+        """The transaction is aborted because of this error: what was read for it is to be read
+        again.
+        """
 
 
 class PositionInput:
@@ -208,7 +214,7 @@ class PositionInput:
         transactions.send_offsets(wanted, self._consumer.consumer_group_metadata(), -1)
         self._consumer._mark_sent()
 
-    def undo(self) -> None:
+    def undo(self, error: BaseException | None) -> None:  # noqa: ARG002 - as TransactionInput
         """Have the consumer continue at its committed offsets."""
         for held in self._consumer.assignment():
             self._consumer.seek(TopicPartition(held.topic, held.partition, OFFSET_STORED))
@@ -231,9 +237,9 @@ class ShareInput:
         metadata = self._consumer.share_group_metadata()
         transactions.send_acknowledgements(self._handed_over, metadata, -1)
 
-    def undo(self) -> None:
+    def undo(self, error: BaseException | None) -> None:
         """Have the messages delivered again."""
-        self._consumer._undo_transaction(self._handed_over)
+        self._consumer._undo_transaction(self._handed_over, error)
 
 
 class TransactionBlock:
@@ -254,11 +260,11 @@ class TransactionBlock:
             self._input.begin()
         try:
             self._transactions.begin()
-        except BaseException:
+        except BaseException as failure:
             # What was consumed for this block is in no transaction. If another one is open, this
             # may be a block within a block, which has the messages.
             if not self._transactions.can_abort:
-                self._undo()
+                self._undo(failure)
             raise
 
     def __exit__(
@@ -268,15 +274,15 @@ class TransactionBlock:
         trace: TracebackType | None,
     ) -> None:
         if error is not None:
-            self._abort()
+            self._abort(error)
             return
         try:
             # First, so that what a callback raises aborts. `commit` would raise it at its end.
             self._transactions.serve()
             if self._input is not None:
                 self._send(self._input)
-        except BaseException:
-            self._abort()
+        except BaseException as failure:
+            self._abort(failure)
             raise
         try:
             self._commit()
@@ -284,7 +290,7 @@ class TransactionBlock:
         except BaseException as failure:
             is_fatal = isinstance(failure, KafkaException) and failure.error.fatal()
             if self._transactions.can_abort or is_fatal:
-                self._abort()
+                self._abort(failure)
             raise
 
     def _send(self, input_: TransactionInput) -> None:
@@ -312,17 +318,17 @@ class TransactionBlock:
             else:
                 return
 
-    def _abort(self) -> None:
+    def _abort(self, error: BaseException) -> None:
         """Abort, and have the input read again, also if this producer was fenced. The error that
         led here is the one to report.
         """
         try:
-            self._transactions.abort(-1)
+            self._transactions.abort(-1, error_text(error))
         except Exception as failure:  # noqa: BLE001 - a callback may raise anything
             _log.info("an error in the abort of a transaction: %s", failure)
         finally:
-            self._undo()
+            self._undo(error)
 
-    def _undo(self) -> None:
+    def _undo(self, error: BaseException) -> None:
         if self._input is not None:
-            self._input.undo()
+            self._input.undo(error)

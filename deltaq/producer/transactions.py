@@ -13,6 +13,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Concatenate, NoReturn, ParamSpec, Protocol, TypeAlias
 
 from deltaq import metrics, names
@@ -176,6 +177,8 @@ class Transactions:
         self._acknowledged: set[str] = set()  # the share groups in which it acknowledges messages
         self._unsent: set[str] = set()  # those of both for which the last call has not ended
         self._decision: Decision | None = None  # of `DECIDED`
+        # Acknowledgements of which the transaction decides, and whose consumers hear of it.
+        self._handed_over: list[ShareAcknowledgements] = []
 
     @property
     def state(self) -> State:
@@ -229,7 +232,7 @@ class Transactions:
         self._outlet.purge()
         before = self._staging.transaction
         self._sent, self._acknowledged, self._unsent = set(), set(), set()
-        self._decision = None
+        self._decision, self._handed_over = None, []
         self._failure = None
         self._begun_at = self._clock.uptime()
         self._staging.begin(before._replace(number=before.number + 1))
@@ -296,6 +299,8 @@ class Transactions:
         group, owner = group_metadata.group_id, group_metadata.member_id
         # First: they may be in the log after any exception.
         self._acknowledged.add(group)
+        if all(each is not acknowledgements for each in self._handed_over):
+            self._handed_over.append(acknowledgements)
         log, transaction = self._share_log(group), self._staging.transaction
         self._send(
             group,
@@ -408,7 +413,9 @@ class Transactions:
             self._decision = self._log.commit(draft, deadline, may_be_decided=was_sent)
         except TransactionAborted as aborted:
             reason = "another process has aborted the transaction: " + _why(aborted.reason)
-            self._must_abort(KafkaException(KafkaError(KafkaError.INVALID_TXN_STATE, reason)))
+            is_lost = aborted.reason is AbortReason.LOCK
+            code = KafkaError.INVALID_RECORD_STATE if is_lost else KafkaError.INVALID_TXN_STATE
+            self._must_abort(KafkaException(KafkaError(code, reason)))
         except Fenced as error:
             self._end_all(error)
         except OutcomeUnknown:
@@ -422,6 +429,7 @@ class Transactions:
                 raise
             self._must_abort(error)
         self.state = State.DECIDED
+        self._report(None)
 
     def _check_topics(self, records: Sequence[StagedRecords]) -> None:
         """Refuse the records of a topic that was deleted and created again inside the transaction:
@@ -457,16 +465,18 @@ class Transactions:
                 sender.topic.refresh()
 
     @_call(_ABORT)
-    def abort(self, timeout: float | None) -> None:
-        """`Producer.abort_transaction`."""
+    def abort(self, timeout: float | None, failure: str | None = None) -> None:
+        """`Producer.abort_transaction`. After a `failure`, the text of an exception, messages of
+        share groups are delivered again later, as `ShareLog.resolve_transaction` says.
+        """
         self._check_state(*_UNDECIDED)
         try:
-            self._abort(self._deadline(timeout))
+            self._abort(self._deadline(timeout), failure)
         finally:
             self._flush(self._clock.monotonic())
         self._raise_of_callback()
 
-    def _abort(self, deadline: float) -> None:
+    def _abort(self, deadline: float, failure: str | None = None) -> None:
         """Abort, but for the callbacks of messages that this drops."""
         # What a callback in another thread produced now would be of the next transaction.
         self.state = State.ABORTING
@@ -476,8 +486,10 @@ class Transactions:
         for group in sorted(self._sent):
             self._drop(group, self._group_log(group).resolve, deadline)
         for group in sorted(self._acknowledged):
-            self._drop(group, self._share_log(group).resolve_transaction, deadline)
+            resolve = partial(self._share_log(group).resolve_transaction, failure=failure)
+            self._drop(group, resolve, deadline)
         self.state = State.READY
+        self._report(_abort_error(self._failure))
         metrics.TRANSACTIONS.add(outcome="aborted")
         try:
             self._check_epoch()
@@ -494,6 +506,14 @@ class Transactions:
             resolve(self._staging.transaction, deadline, is_committed=False)
         except KafkaException as error:
             _log.info("an aborted transaction stays pending in group=%r: %s", group, error)
+
+    def _report(self, error: KafkaException | None) -> None:
+        """Report the outcome of the transaction to the share consumers whose acknowledgements it
+        has.
+        """
+        handed_over, self._handed_over = self._handed_over, []
+        for acknowledgements in handed_over:
+            acknowledgements.report(error)
 
     def _check_epoch(self) -> None:
         """Raise Fenced if the id has another epoch than this producer, and what
@@ -513,6 +533,9 @@ class Transactions:
                     self._abort(self._deadline(0))
                 except KafkaException as error:
                     _log.info("the transaction was not aborted cleanly: %s", error)
+            elif self.state is State.DECIDING:
+                reason = "the producer was closed before it knew the outcome of the transaction"
+                self._report(KafkaException(KafkaError(KafkaError._TIMED_OUT, reason)))
             for maintenance in self._maintenance:
                 maintenance.close()
 
@@ -580,6 +603,7 @@ class Transactions:
         """The producer cannot be used any more."""
         self._staging.end()
         self._failure, self.state = error, State.FATAL
+        self._report(error)
         if isinstance(error, Fenced):
             metrics.PRODUCERS_FENCED.add()
         raise error
@@ -655,6 +679,18 @@ def _why(reason: AbortReason | None) -> str:
         )
     # An earlier version gives no reason.
     return needed if reason is AbortReason.READER else f"{needed}, or {late}"
+
+
+def _abort_error(failure: KafkaException | None) -> KafkaException:
+    """Why acknowledgements of an aborted transaction do not count. `failure` is why it had to be
+    aborted; None if the application has done so.
+    """
+    reason, code = "the transaction was aborted", KafkaError.INVALID_TXN_STATE
+    if failure is not None:
+        reason = f"{reason}: {failure.error.str()}"
+        if failure.error.code() == KafkaError.INVALID_RECORD_STATE:
+            code = KafkaError.INVALID_RECORD_STATE
+    return KafkaException(KafkaError(code, reason))
 
 
 def _refusal(running: str, name: str) -> KafkaError:

@@ -38,10 +38,11 @@ from deltaq.share_consumer.topics import ReadPartition, SharedTopics
 from deltaq.share_groups.dead_letters import DeadLetters
 from deltaq.share_groups.exchange import Exchange, Exchanged, LogRange, PartitionId
 from deltaq.share_groups.log import ShareLog
-from deltaq.share_groups.state import Acknowledgement, TakenRange
+from deltaq.share_groups.state import Acknowledgement, TakenRange, back_off_ms, error_text
 from deltaq.share_groups.transaction_acknowledgements import (
     ShareAcknowledgements,
     ShareGroupMetadata,
+    TransactionOutcome,
 )
 from deltaq.store import Store, Watch
 from deltaq.topic import Topic
@@ -61,16 +62,8 @@ CLOSE_TIMEOUT_S = 60.0
 _TAKE_S = 1.0, 10.0
 """Seconds for which an entry that takes records is tried again: at least, and at most."""
 
-_BACK_OFF_MS = 1_000, 600_000
-"""Milliseconds after which a message is delivered again whose loop was left: at first, and at
-most.
-"""
-
 LOOP_POLL_S = 1.0
 """Seconds after which a loop without messages looks whether the consumer is closed."""
-
-_DOUBLINGS = 10
-"""Times that this doubles before it is at its most."""
 
 _FULL_AGAIN_S = 60.0
 """Seconds between two log lines about a partition of which no more records can be taken."""
@@ -133,6 +126,8 @@ class ShareConsumer(Generic[K, V]):
         self._returned = ReturnedRecords()
         # Results of acknowledgements, for the callback.
         self._outcomes: list[tuple[dict[TopicPartition, set[int]], KafkaException | None]] = []
+        # Those of acknowledgements in transactions; other threads add to it.
+        self._in_transactions: deque[TransactionOutcome] = deque()
         self._callback: CommitCallback | None = None
         self._calls = SingleThread()
         self._outage = OutageReports(clock)
@@ -277,11 +272,10 @@ class ShareConsumer(Generic[K, V]):
                 self._failed = record
             self._give_back_unseen(left)
 
-    def _release_failed(self, record: ReturnedRecord) -> None:
+    def _release_failed(self, record: ReturnedRecord, error: BaseException | None = None) -> None:
         """Have a message delivered again after a while that grows with its deliveries."""
-        doublings = min(record.deliveries - 1, _DOUBLINGS)
-        delay_ms = min(_BACK_OFF_MS[0] * 2**doublings, _BACK_OFF_MS[1])
-        record.decide(AcknowledgeType.RELEASE, self._clock.time_ms() + delay_ms)
+        visible_ms = self._clock.time_ms() + back_off_ms(record.deliveries)
+        record.decide(AcknowledgeType.RELEASE, visible_ms, error)
 
     def _set_waiting(self, messages: Iterable[Message[Any, Any]], *, is_waiting: bool) -> None:
         """Note whether messages wait for their turn in a loop."""
@@ -533,30 +527,42 @@ class ShareConsumer(Generic[K, V]):
         `Producer.send_share_acknowledgements_to_transaction`: accepted, released and rejected
         messages. In implicit mode all messages of the last `poll` are accepted first.
 
-        This consumer forgets the messages, and the callback does not hear of them: the transaction
-        decides. If it is aborted they are delivered again; until then they stay locked, as long as
-        the lock lasts. Raises Unavailable, OutcomeUnknown if it is not known within `timeout`
-        seconds whether an earlier call has acknowledged them.
+        This consumer forgets the messages: the transaction decides. If it is aborted they are
+        delivered again; until then they stay locked, as long as the lock lasts. The callback and
+        the statistics hear of them in the first call after the transaction has ended.
+
+        Raises Unavailable, OutcomeUnknown if it is not known within `timeout` seconds whether an
+        earlier call has acknowledged them.
         """
         self._resolve(self._deadline(timeout))
         if not self._is_explicit:
             self._returned.accept_all()
-        return ShareAcknowledgements(self._returned.hand_over())
+        return ShareAcknowledgements(self._returned.hand_over(), self._in_transactions)
 
-    def _undo_transaction(self, handed_over: ShareAcknowledgements) -> None:
-        """After the abort of a transaction: have messages delivered again, those that were handed
-        over and those that the application has got since.
+    def _undo_transaction(
+        self, handed_over: ShareAcknowledgements, error: BaseException | None
+    ) -> None:
+        """After the abort of a transaction because of this error: have messages delivered again
+        later, those that were handed over and those that the application has got since.
         """
+        now_ms, text = self._clock.time_ms(), error_text(error)
         for key, of_partition in handed_over.by_partition.items():
             # Without effect for those that the log had as pending.
             released = [
-                Acknowledgement(of.first, of.end, of.deliveries, AcknowledgeType.RELEASE)
+                Acknowledgement(
+                    of.first,
+                    of.end,
+                    of.deliveries,
+                    AcknowledgeType.RELEASE,
+                    now_ms + back_off_ms(of.deliveries),
+                    text,
+                )
                 for of in of_partition
             ]
             self._returned.add_unreadable(key, released)
         for record in self._returned.received():
             if not record.unseen:
-                self._release_failed(record)
+                self._release_failed(record, error)
 
     def _exchange(
         self,
@@ -602,7 +608,7 @@ class ShareConsumer(Generic[K, V]):
         self._may_hold = self._may_hold or bool(found.taken)
         refused = _refused(decided, found)
         self._returned.forget(decided, refused)
-        self._statistics.acknowledged(decided, refused)
+        self._statistics.acknowledged(decided, found.applied)
         self._note(
             {key: of - refused.get(key, frozenset()) for key, of in decided.offsets.items()}, None
         )
@@ -616,11 +622,23 @@ class ShareConsumer(Generic[K, V]):
             if of_partition:
                 self._outcomes.append(({TopicPartition(*place, 0): set(of_partition)}, error))
 
+    def _note_transactions(self) -> None:
+        """Note the outcomes of transactions that have acknowledged messages of this consumer."""
+        while self._in_transactions:
+            outcome = self._in_transactions.popleft()
+            self._statistics.decided_by_transaction(outcome)
+            offsets = {
+                key: frozenset(offset for of in of_partition for offset in range(of.first, of.end))
+                for key, of_partition in outcome.by_partition.items()
+            }
+            self._note(offsets, outcome.error)
+
     def _call_back_before(self, messages: Sequence[Message[Any, Any]]) -> None:
         """Run callbacks before messages are returned. If one raises, the application does not get
         them, so they are released.
         """
         try:
+            self._note_transactions()
             self._statistics.emit_if_due()
             self._call_back()
         except BaseException:
@@ -628,6 +646,7 @@ class ShareConsumer(Generic[K, V]):
             raise
 
     def _call_back(self) -> None:
+        self._note_transactions()
         while self._outcomes:
             outcome = self._outcomes.pop(0)
             # As in librdkafka, the callback of this time counts, not that of the commit.
@@ -638,8 +657,12 @@ class ShareConsumer(Generic[K, V]):
     def set_acknowledgement_commit_callback(self, callback: CommitCallback | None) -> None:
         """Call `callback(offsets, exception)` for each partition after acknowledgements were
         written or refused: its offsets, and None or a KafkaException. It runs inside `poll`,
-        `commit_sync`, `commit_async` and `close`; what it raises comes out of these. None removes
-        it.
+        `commit_sync` and `close`; what it raises comes out of these. None removes it.
+
+        For messages that a transaction has acknowledged, it gets None once that is committed, by
+        the producer's knowledge. Otherwise it gets INVALID_RECORD_STATE if a lock was over,
+        INVALID_TXN_STATE after another abort, the error of a producer that has to be closed, or
+        _TIMED_OUT if the producer was closed before it knew the outcome.
         """
         if callback is not None and not callable(callback):
             raise TypeError("callback must be callable or None")

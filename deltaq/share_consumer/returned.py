@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from deltaq.errors import printable
 from deltaq.message import AcknowledgeType
 from deltaq.share_groups.exchange import PartitionId
-from deltaq.share_groups.state import Acknowledgement
-
-ERROR_CHARS_MAX = 500
-"""Characters of an exception's text that the group's log keeps until the dead letter is written."""
+from deltaq.share_groups.state import Acknowledgement, error_text
 
 
 @dataclass(slots=True)
@@ -43,9 +39,7 @@ class ReturnedRecord:
     ) -> None:
         """Decide it, in place of what was decided before."""
         self.type, self.visible_ms, self.unseen = decided, visible_ms, unseen
-        if isinstance(error, BaseException):
-            error = f"{type(error).__name__}: {error}"
-        self.error = printable(error or "")[:ERROR_CHARS_MAX]
+        self.error = error_text(error)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,18 +6,22 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from deltaq import metrics
 from deltaq.clock import Clock
 from deltaq.config import ShareConsumerConfig
+from deltaq.errors import KafkaError
 from deltaq.share_consumer.returned import DecidedRecords
 from deltaq.share_groups.exchange import PartitionId
+from deltaq.share_groups.transaction_acknowledgements import TransactionOutcome
 from deltaq.statistics import ClientFields
 
 REFUSED = "refused"
-"""The type under which acknowledgements are counted that came too late."""
+"""The type under which acknowledgements are counted that do not count: they came too late, or their
+transaction was not committed.
+"""
 
 
 class ShareStatistics:
@@ -39,23 +43,40 @@ class ShareStatistics:
         metrics.RECORDS_CONSUMED.add(records, topic=partition.topic)
 
     def acknowledged(
-        self, decided: DecidedRecords, refused: Mapping[PartitionId, frozenset[int]]
+        self, decided: DecidedRecords, applied: Mapping[PartitionId, Sequence[range]]
     ) -> None:
-        """Count acknowledgements that were written, of which those of the `refused` offsets do not
-        count.
+        """Count acknowledgements that were written, of which those of the `applied` offsets count.
+        Of the others, those of records are `REFUSED` that the application has got.
         """
         found: Counter[str] = Counter()
         for key, acknowledgements in decided.acknowledgements.items():
-            late = refused.get(key, frozenset())
+            counting = {offset for each in applied.get(key, ()) for offset in each}
             for each in acknowledgements:
-                offsets = range(each.first, each.end)
-                lost = sum(offset in late for offset in offsets) if late else 0
-                found[each.type.name.lower()] += len(offsets) - lost
-                found[REFUSED] += lost
+                found[each.type.name.lower()] += sum(
+                    offset in counting for offset in range(each.first, each.end)
+                )
+            found[REFUSED] += len(decided.offsets.get(key, frozenset()) - counting)
         for name, records in found.items():
             if records:
-                self._acknowledged[name] += records
-                metrics.SHARE_ACKNOWLEDGEMENTS.add(records, group=self._group, type=name)
+                self._count(name, records)
+
+    def decided_by_transaction(self, outcome: TransactionOutcome) -> None:
+        """Count acknowledgements of a transaction that has ended, but not of one whose outcome is
+        not known. The process that has published a commit has counted them for its metrics.
+        """
+        error = outcome.error
+        if error is not None and error.error.code() == KafkaError._TIMED_OUT:
+            return
+        for each in (each for of in outcome.by_partition.values() for each in of):
+            records = each.end - each.first
+            if error is None:
+                self._acknowledged[each.type.name.lower()] += records
+            else:
+                self._count(REFUSED, records)
+
+    def _count(self, type_: str, records: int) -> None:
+        self._acknowledged[type_] += records
+        metrics.SHARE_ACKNOWLEDGEMENTS.add(records, group=self._group, type=type_)
 
     def emit_if_due(self) -> None:
         """Call `stats_cb` if `statistics.interval.ms` has passed since the last call. Raises what

@@ -11,6 +11,7 @@ from deltaq.names import TransactionKey
 from deltaq.share_groups.state import (
     Acknowledgement,
     DeliveryLimit,
+    FailedProcessing,
     RecordLock,
     SharePartition,
     TakenRange,
@@ -151,13 +152,14 @@ def resolved_partitions(
     version: int,
     *,
     is_committed: bool,
+    failed: FailedProcessing | None = None,
 ) -> Exchanged:
     """What the entry `version` does that ends a transaction: its acknowledgements of all
-    `partitions` of the group count, or are dropped.
+    `partitions` of the group count, or are dropped. `failed` is that of `resolved`.
     """
     limits = _limits(partitions, settings, version)
     after = {
-        key: resolved(state, transaction, limits[key], is_committed=is_committed)
+        key: resolved(state, transaction, limits[key], is_committed=is_committed, failed=failed)
         for key, state in partitions.items()
     }
     changed = {key: state for key, state in after.items() if partitions[key] != state}

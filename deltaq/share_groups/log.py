@@ -45,6 +45,7 @@ from deltaq.share_groups.exchange import (
 )
 from deltaq.share_groups.locks import LockWatch
 from deltaq.share_groups.state import (
+    FailedProcessing,
     PendingTransaction,
     RecordLock,
     SharePartition,
@@ -353,10 +354,16 @@ class ShareLog:
         self._change("SEND ACKNOWLEDGEMENTS", plan, deadline, {"member": owner})
 
     def resolve_transaction(
-        self, transaction: TransactionKey, deadline: float, *, is_committed: bool
+        self,
+        transaction: TransactionKey,
+        deadline: float,
+        *,
+        is_committed: bool,
+        failure: str | None = None,
     ) -> None:
-        """Have the acknowledgements of a transaction count, or give back the messages. Without
-        effect if there are none. May be repeated.
+        """Have the acknowledgements of a transaction count, or give back the messages: at once, or
+        with the text of a `failure` for later, as `FailedProcessing`. Without effect if there are
+        none. May be repeated.
         """
         operation = "COMMIT TRANSACTION" if is_committed else "ABORT TRANSACTION"
         counted: Mapping[str, int] = {}
@@ -366,8 +373,14 @@ class ShareLog:
             partitions = group.partitions()
             counted = acknowledged_by(partitions.values(), transaction)
             minute = now_ms // _MINUTE_MS
+            failed = None if failure is None else FailedProcessing(now_ms, failure)
             result = resolved_partitions(
-                partitions, transaction, group.settings, version, is_committed=is_committed
+                partitions,
+                transaction,
+                group.settings,
+                version,
+                is_committed=is_committed,
+                failed=failed,
             )
             return _actions(result, minute, group.dead_letters_in(minute))
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from deltaq.errors import printable
 from deltaq.message import AcknowledgeType
 from deltaq.names import TransactionKey, check_id, check_transactional_id
 from deltaq.serde.json_text import compact_json, strict_json
@@ -40,6 +41,17 @@ class RecordState(enum.IntEnum):
 
 
 _FINISHED = (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)
+
+_BACK_OFF_MS = 1_000, 600_000
+"""Milliseconds after which a message is delivered again whose processing failed: at first, and at
+most.
+"""
+
+_DOUBLINGS = 10
+"""Times that this doubles before it is at its most."""
+
+ERROR_CHARS_MAX = 500
+"""Characters of an exception's text that the group's log keeps until the dead letter is written."""
 
 _SENT = (AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT)
 """What a transaction may decide. To renew a lock is no decision."""
@@ -116,6 +128,21 @@ class Status:
         return lock is not None and lock.owner == owner and self.deliveries == deliveries
 
 
+def back_off_ms(deliveries: int) -> int:
+    """Milliseconds until a message is delivered again whose processing failed in the delivery of
+    this number.
+    """
+    doublings = max(0, min(deliveries - 1, _DOUBLINGS))
+    return min(_BACK_OFF_MS[0] << doublings, _BACK_OFF_MS[1])
+
+
+def error_text(error: BaseException | str | None) -> str:
+    """What `Failure.error` says of an exception; empty for None."""
+    if isinstance(error, BaseException):
+        error = f"{type(error).__name__}: {error}"
+    return printable(error or "")[:ERROR_CHARS_MAX]
+
+
 ACKNOWLEDGED = Status(RecordState.ACKNOWLEDGED)
 ARCHIVED = Status(RecordState.ARCHIVED)
 
@@ -155,6 +182,15 @@ class TakenRange:
     deliveries: int
 
 
+class FailedProcessing(NamedTuple):
+    """The processing of records failed at `time_ms`, in milliseconds since 1970 UTC: they are
+    delivered again after a delay that grows with their deliveries. `error` is that of `Failure`.
+    """
+
+    time_ms: int
+    error: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class DeliveryLimit:
     """When the deliveries of records end: after `deliveries` of them, or if a worker rejects one.
@@ -177,6 +213,14 @@ class DeliveryLimit:
         if status.deliveries >= self.deliveries:
             return self.ended(status, error, is_rejected=False)
         return Status(RecordState.AVAILABLE, status.deliveries, visible_ms=visible_ms)
+
+    def given_back_after(self, status: Status, failed: FailedProcessing | None) -> Status:
+        """The status of a record that is given back, at once unless its processing failed."""
+        if failed is None:
+            return self.given_back(status)
+        return self.given_back(
+            status, failed.time_ms + back_off_ms(status.deliveries), failed.error
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -441,16 +485,19 @@ def resolved(
     limit: DeliveryLimit,
     *,
     is_committed: bool,
+    failed: FailedProcessing | None = None,
 ) -> SharePartition:
     """The partition after the end of a transaction: what it has acknowledged is decided, or given
-    back.
+    back; for later if the processing inside of it `failed`.
     """
 
     def after(status: Status) -> Status:
         by = status.pending
         if by is None or not status.is_of(transaction):
             return status
-        return _decided(status, by, limit) if is_committed else limit.given_back(status)
+        if is_committed:
+            return _decided(status, by, limit)
+        return limit.given_back_after(status, failed)
 
     return _changed(partition, after)
 

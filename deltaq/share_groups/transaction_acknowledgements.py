@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from deltaq.errors import KafkaException
 from deltaq.names import TransactionKey
 from deltaq.share_groups.exchange import PartitionId
 from deltaq.share_groups.state import (
@@ -28,12 +29,29 @@ class ShareGroupMetadata:
 
 
 @dataclass(frozen=True, slots=True)
+class TransactionOutcome:
+    """What became of acknowledgements in a transaction: they count, or `error` is why they do
+    not.
+    """
+
+    by_partition: Mapping[PartitionId, Sequence[Acknowledgement]]
+    error: KafkaException | None
+
+
+@dataclass(frozen=True, slots=True)
 class ShareAcknowledgements:
     """What a share consumer has handed over to a transaction, by partition:
     `ShareConsumer.acknowledgements_for_transaction`. `len` is the number of messages.
+
+    The producer adds the outcome to `outcomes`, from where the consumer's thread takes it.
     """
 
     by_partition: Mapping[PartitionId, Sequence[Acknowledgement]] = field(default_factory=dict)
+    outcomes: deque[TransactionOutcome] = field(default_factory=deque, compare=False, repr=False)
+
+    def report(self, error: KafkaException | None) -> None:
+        """Report the outcome of the transaction to the consumer. Thread-safe."""
+        self.outcomes.append(TransactionOutcome(self.by_partition, error))
 
     def __len__(self) -> int:
         return sum(each.end - each.first for of in self.by_partition.values() for each in of)

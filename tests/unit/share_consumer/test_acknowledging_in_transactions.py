@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -27,6 +30,7 @@ from deltaq.errors import GroupInUse
 from deltaq.maintenance.run import Maintenance
 from deltaq.metrics import Event
 from deltaq.names import TransactionKey
+from deltaq.producer.transactions import Transactions
 from deltaq.share_groups.state import RecordState
 from deltaq.testing import Fault, FaultyStore, Rule
 from deltaq.tools.transactions import abort, survey
@@ -187,6 +191,51 @@ def test_an_exception_delivers_the_messages_again_with_growing_delays(
         assert places(consumer.poll(0)) == [(number, 3) for number in range(3)]
         consumer.close()
     assert shop.output() == []
+
+
+def commit_each(producer: Producer, consumer: ShareConsumer, messages: Any, got: Any) -> None:
+    for message in messages:
+        got.append(message)
+        with producer.transaction(consumer=consumer):
+            pass
+
+
+class Late(BaseException):
+    """Raised in the commit of a block, as a signal handler may do."""
+
+
+@contextmanager
+def failing(step: str) -> Iterator[None]:
+    """Within it this step of a commit fails."""
+
+    def fail(*_: object) -> None:
+        raise Late("at the end")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Transactions, step, fail)
+        yield
+
+
+@pytest.mark.parametrize("step", ["serve", "send_acknowledgements", "_flush_all"])
+@pytest.mark.parametrize("in_loop", [False, True])
+def test_a_commit_that_fails_delivers_the_messages_again_with_growing_delays(
+    shop: Workshop, step: str, in_loop: bool
+) -> None:
+    shop.set(errors_deadletterqueue_topic_name="dlq.t", share_delivery_count_limit=3)
+    with shop.producer() as producer, shop.consumer(max_poll_records=1) as consumer:
+        for delivery, wait_s in ((1, 1), (2, 2), (3, 0)):
+            messages = consumer if in_loop else consumer.poll(0)
+            found: list[Any] = []
+            with failing(step), pytest.raises(Late):
+                commit_each(producer, consumer, messages, found)
+            assert places(found) == [(0, delivery)]
+            assert 0 not in [message.offset() for message in consumer.poll(0)]
+            shop.clock.advance(wait_s)
+        consumer.poll(0)
+    letters = Topic("dlq.t", conf={"bootstrap.servers": ROOT}, store=shop.store).to_arrow()
+    (headers,) = letters["_headers"].to_pylist()
+    about = {each["key"]: each["value"] for each in headers}
+    assert about["__dlq.errors.exception"] == b"Late: at the end"
 
 
 def test_a_loop_has_a_transaction_for_each_message(shop: Workshop) -> None:
@@ -440,6 +489,8 @@ def test_a_block_gives_back_what_it_still_holds_if_a_lock_was_over(shop: Worksho
             producer.transaction(consumer=consumer),
         ):
             copy(producer, [first, *rest])
+        assert consumer.poll(0).is_empty()
+        shop.clock.advance(1)
         assert places(consumer.poll(0)) == [(1, 2), (2, 2)]
 
 
@@ -591,6 +642,144 @@ def test_messages_whose_acknowledgement_may_be_written_are_not_handed_over(
             consumer.acknowledgements_for_transaction(0.1)
         store.clear()
         assert len(consumer.acknowledgements_for_transaction()) == 0
+
+
+# --- what the consumer hears ---
+
+
+class Hearing:
+    """What the callback of a consumer gets: the offsets with the code of the error, and what its
+    statistics have counted.
+    """
+
+    def __init__(self, shop: Workshop) -> None:
+        self.calls: list[tuple[list[int], int | None]] = []
+        self.counted: dict[str, int] = {}
+        self._clock = shop.clock
+        self.consumer = shop.consumer(statistics_interval_ms=1, stats_cb=self._count)
+        self.consumer.set_acknowledgement_commit_callback(self._hear)
+
+    def _hear(self, offsets: Any, error: KafkaException | None) -> None:
+        ((partition, found),) = offsets.items()
+        assert (partition.topic, partition.partition) == ("t", 0)
+        self.calls.append((sorted(found), None if error is None else error.error.code()))
+
+    def _count(self, text: str) -> None:
+        self.counted = json.loads(text)["acknowledgements"]
+
+    def after_a_call(self) -> tuple[list[tuple[list[int], int | None]], dict[str, int]]:
+        """What it has got after the next call."""
+        self._clock.advance(0.001)
+        self.consumer.poll(0)
+        return self.calls, self.counted
+
+
+def test_a_consumer_hears_of_a_committed_transaction_in_its_next_call(shop: Workshop) -> None:
+    hearing = Hearing(shop)
+    with shop.producer() as producer, hearing.consumer as consumer:
+        messages = consumer.poll(0)
+        producer.begin_transaction()
+        consumer.reject(messages[0])
+        send(producer, consumer)
+        assert hearing.after_a_call() == ([], {})
+        producer.commit_transaction()
+        assert hearing.after_a_call() == ([([0, 1, 2], None)], {"accept": 2, "reject": 1})
+        assert hearing.after_a_call() == ([([0, 1, 2], None)], {"accept": 2, "reject": 1})
+
+
+def test_a_consumer_hears_of_a_decision_before_it_is_published(shop: Workshop) -> None:
+    store, hearing = FaultyStore(shop.store), Hearing(shop)
+    with shop.producer(store=store) as producer, hearing.consumer as consumer:
+        consumer.poll(0)
+        producer.begin_transaction()
+        send(producer, consumer)
+        store.add(Rule("create", "groups/g/*", Fault.error_before(), times=None))
+        with pytest.raises(KafkaException):
+            producer.commit_transaction(1)
+        assert hearing.after_a_call() == ([([0, 1, 2], None)], {"accept": 3})
+        store.clear()
+        producer.commit_transaction()
+        assert hearing.after_a_call() == ([([0, 1, 2], None)], {"accept": 3})
+
+
+def test_a_consumer_hears_of_an_abort(shop: Workshop) -> None:
+    hearing = Hearing(shop)
+    with shop.producer() as producer, hearing.consumer as consumer:
+        consumer.poll(0)
+        producer.begin_transaction()
+        send(producer, consumer)
+        producer.abort_transaction()
+        expected = [([0, 1, 2], KafkaError.INVALID_TXN_STATE)], {"refused": 3}
+        assert hearing.after_a_call() == expected
+
+
+def test_a_consumer_hears_that_a_block_was_aborted(shop: Workshop) -> None:
+    hearing = Hearing(shop)
+    with shop.producer() as producer, hearing.consumer as consumer:
+        consumer.poll(0)
+        with failing("_flush_all"), pytest.raises(Late):
+            commit_each(producer, consumer, [None], [])
+        expected = [([0, 1, 2], KafkaError.INVALID_TXN_STATE)], {"refused": 3}
+        assert hearing.after_a_call() == expected
+        assert hearing.after_a_call() == expected
+
+
+@pytest.mark.parametrize("was_sent", [False, True])
+def test_a_consumer_hears_that_its_lock_was_over(shop: Workshop, was_sent: bool) -> None:
+    hearing = Hearing(shop)
+    with shop.producer() as producer, hearing.consumer as consumer, shop.consumer() as other:
+        consumer.poll(0)
+        producer.begin_transaction()
+        if was_sent:
+            send(producer, consumer)
+        other.poll(0)
+        shop.clock.advance(LOCK_S)
+        assert len(other.poll(0)) == 3
+        end = producer.commit_transaction if was_sent else partial(send, producer, consumer)
+        with pytest.raises(KafkaException) as refused:
+            end()
+        assert refused.value.error.code() == KafkaError.INVALID_RECORD_STATE
+        producer.abort_transaction()
+        expected = [([0, 1, 2], KafkaError.INVALID_RECORD_STATE)], {"refused": 3}
+        assert hearing.after_a_call() == expected
+
+
+def test_a_consumer_hears_that_its_producer_was_fenced(shop: Workshop) -> None:
+    hearing = Hearing(shop)
+    with shop.producer() as producer, hearing.consumer as consumer:
+        consumer.poll(0)
+        producer.begin_transaction()
+        send(producer, consumer)
+        shop.producer().close()
+        with pytest.raises(KafkaException):
+            producer.commit_transaction()
+        assert hearing.after_a_call()[0] == [([0, 1, 2], KafkaError._FENCED)]
+
+
+def test_a_consumer_hears_that_the_outcome_is_not_known(shop: Workshop) -> None:
+    store, hearing = FaultyStore(shop.store), Hearing(shop)
+    with shop.producer(store=store) as producer, hearing.consumer as consumer:
+        consumer.poll(0)
+        producer.begin_transaction()
+        send(producer, consumer)
+        store.add(Rule("*", "transactions/*", Fault.error_before(), times=None))
+        with pytest.raises(KafkaException):
+            producer.commit_transaction(1)
+        assert hearing.after_a_call()[0] == []
+        producer.close()
+        assert hearing.after_a_call() == ([([0, 1, 2], KafkaError._TIMED_OUT)], {})
+
+
+def test_a_consumer_hears_once_of_acknowledgements_that_were_sent_twice(shop: Workshop) -> None:
+    hearing = Hearing(shop)
+    with shop.producer() as producer, hearing.consumer as consumer:
+        consumer.poll(0)
+        producer.begin_transaction()
+        about = consumer.acknowledgements_for_transaction(), consumer.share_group_metadata()
+        producer.send_share_acknowledgements_to_transaction(*about)
+        producer.send_share_acknowledgements_to_transaction(*about)
+        producer.commit_transaction()
+        assert hearing.after_a_call() == ([([0, 1, 2], None)], {"accept": 3})
 
 
 # --- administration ---

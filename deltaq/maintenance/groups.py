@@ -96,6 +96,7 @@ class GroupPass:
         self._log = GroupLog(store, group, clock, "deltaq-maintenance")
         self._log_maintenance = LogMaintenance(store, self._folder, clock, settings, self._report)
         self._beats: dict[str, SeenHeartbeat] = {}  # by the name of the object
+        self._unreadable: dict[TransactionKey, str] = {}  # as `resolve_acknowledgements` has it
         self._is_watching = False  # whether heartbeats must be seen unchanged a second time
 
     def plan(self) -> Counter[str]:
@@ -181,7 +182,7 @@ class GroupPass:
         if overdue := self._overdue_acknowledgements(ShareGroup(state, self._folder)):
             self._report.line(f"end {len(overdue)} transactions that have acknowledgements")
             deadline = self._clock.monotonic() + FORGET_TIMEOUT_S
-            about = AbortReason.TIMEOUT, self._clock, deadline
+            about = AbortReason.TIMEOUT, self._clock, deadline, self._unreadable
             ended = resolve_acknowledgements(self._store, log, overdue, *about)
             self._report.counts["pending acknowledgements resolved"] += ended
         self._log_maintenance.write_checkpoint(state)

@@ -27,6 +27,7 @@ from deltaq.errors import (
 )
 from deltaq.log_forwarding import forward_logs
 from deltaq.message import AcknowledgeType, K, Message, SharedMessage, TopicPartition, V, event
+from deltaq.names import TransactionKey
 from deltaq.outage import OutageReports
 from deltaq.root import open_root
 from deltaq.serde.schema import TopicSchema
@@ -136,6 +137,8 @@ class ShareConsumer(Generic[K, V]):
         self._flooded_at = float("-inf")
         self._watch = self._store.watch()
         self._watch.add(names.group_folder(self._group) + names.LOG_FOLDER)
+        # Transactions that have records of the group and cannot be ended, with the reasons.
+        self._unreadable: dict[TransactionKey, str] = {}
         self._may_hold = False  # records of the group
         self._failed: ReturnedRecord | None = None  # the newest one whose loop was left
         self._held_until = float("-inf")  # `Clock.uptime`: when the locks of the last poll end
@@ -303,7 +306,7 @@ class ShareConsumer(Generic[K, V]):
         log_ranges = self._topics.log_ranges(self._log)
         if overdue := self._log.overdue():
             # Otherwise what they have acknowledged would stay locked for ever.
-            about = AbortReason.LOCK, self._clock, deadline
+            about = AbortReason.LOCK, self._clock, deadline, self._unreadable
             resolve_acknowledgements(self._store, self._log, overdue, *about)
         published = self._dead_letters.publish(self._log.last_read(), deadline)
         begun_at = self._clock.uptime()

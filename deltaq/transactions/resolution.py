@@ -145,10 +145,14 @@ def resolve_acknowledgements(
     reason: AbortReason,
     clock: Clock,
     deadline: float,
+    unreadable: dict[TransactionKey, str],
 ) -> int:
     """End these transactions, which have acknowledgements in a share group. Returns their number
     without those whose log cannot be read: their messages stay locked. Raises Unavailable,
     OutcomeUnknown.
+
+    `unreadable` has why these could not be ended in earlier calls. A warning is logged once for
+    each reason: a member calls this with each poll.
     """
     ended = 0
     for transaction in transactions:
@@ -156,8 +160,12 @@ def resolve_acknowledgements(
             is_committed = resolve_transaction(store, transaction, reason, clock, deadline)
         except (Corrupt, Incompatible) as error:
             # One damaged log must not end the work of the group.
-            _log.warning("messages of a transaction stay locked: %s", error.error.str())
+            why = error.error.str()
+            if unreadable.get(transaction) != why:
+                _log.warning("messages of a transaction stay locked: %s", why)
+            unreadable[transaction] = why
             continue
+        unreadable.pop(transaction, None)
         # What is left belongs to no decision.
         share_log.resolve_transaction(transaction, deadline, is_committed=False)
         ended += 1

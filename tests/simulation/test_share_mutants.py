@@ -265,7 +265,9 @@ def accepts_when_a_lock_is_over(patch: pytest.MonkeyPatch) -> None:
 
 
 def _end_transactions(patch: pytest.MonkeyPatch, *, is_committed: bool) -> None:
-    def careless(store: Any, log: Any, found: Any, reason: Any, clock: Any, until: float) -> int:
+    def careless(
+        _: Any, log: Any, found: Any, reason: Any, clock: Any, until: float, *__: Any
+    ) -> int:
         for each in found:
             log.resolve_transaction(each, until, is_committed=is_committed)
         return len(found)

@@ -573,7 +573,9 @@ def test_acknowledgements_of_a_fenced_producer_are_given_back(shop: Workshop) ->
         assert places(consumer.poll(0)) == [(0, 2), (1, 2), (2, 2)]
 
 
-def test_a_transaction_whose_log_is_damaged_stops_no_other_work(shop: Workshop) -> None:
+def test_a_transaction_whose_log_is_damaged_stops_no_other_work(
+    shop: Workshop, caplog: pytest.LogCaptureFixture
+) -> None:
     with shop.consumer(max_poll_records=1) as consumer, shop.consumer() as other:
         producer = shop.producer()
         consumer.poll(0)
@@ -585,7 +587,10 @@ def test_a_transaction_whose_log_is_damaged_stops_no_other_work(shop: Workshop) 
         shop.clock.advance(LOCK_S)
         shop.fill(1, start=3)
         assert places(other.poll(0)) == [(3, 1)]
+        for _ in range(3):
+            other.poll(0)
         assert shop.kinds()[0] == (1, RecordState.PENDING)
+        assert caplog.text.count("messages of a transaction stay locked: ") == 1
         producer.close()
 
 

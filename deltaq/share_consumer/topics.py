@@ -156,16 +156,17 @@ class SharedTopics:
         found = []
         for number, ranges in taken.items():
             key = PartitionId(topic, topic_id, number)
-            damage = None
-            records: list[DecodedRecords] = []
+            parts: list[DecodedRecords | Corrupt] = []
             try:
                 for hull in _hulls(ranges):
-                    records += self._records(key, hull)
+                    parts += self._records(key, hull)
             except UnknownTopic:
-                records = []  # it was deleted after they were taken
+                parts = []  # it was deleted after they were taken
             except Corrupt as error:
-                damage = error
-            found.append(_read(key, records, ranges, damage))
+                parts.append(error)  # of the topic's log
+            records = [part for part in parts if not isinstance(part, Corrupt)]
+            damages = (part for part in parts if isinstance(part, Corrupt))
+            found.append(_read(key, records, ranges, next(damages, None)))
         return found
 
     def _reader(self, topic: str) -> TopicReader:
@@ -210,19 +211,24 @@ class SharedTopics:
                     found[part.partition, message.offset() or 0] = content
         return found
 
-    def _records(self, key: PartitionId, hull: tuple[int, int]) -> list[DecodedRecords]:
-        """The records of these offsets, with others of the same files. Raises UnknownTopic if the
-        topic was deleted, Corrupt, Unavailable.
+    def _records(self, key: PartitionId, hull: tuple[int, int]) -> list[DecodedRecords | Corrupt]:
+        """The records of these offsets, with others of the same files; for a damaged file what is
+        wrong with it. Raises UnknownTopic if the topic was deleted, Unavailable, and Corrupt if its
+        log is damaged.
         """
         reader = self._reader(key.topic)
         if reader.live_head.topic_id != key.topic_id:
             raise UnknownTopic(key.topic)
 
-        def search() -> list[list[DecodedRecords]]:
+        def records_of(read: FileRead) -> Sequence[DecodedRecords | Corrupt]:
+            try:
+                return self._records_of(key, reader, read)
+            except Corrupt as error:
+                return [error]  # the records of other files are read
+
+        def search() -> list[Sequence[DecodedRecords | Corrupt]]:
             reads = plan_reads(reader.index, {key.partition: hull})
-            return in_parallel_if_remote(
-                self._store, self._clock, lambda read: self._records_of(key, reader, read), reads
-            )
+            return in_parallel_if_remote(self._store, self._clock, records_of, reads)
 
         return [each for of_file in through_compactions(reader, search) for each in of_file]
 

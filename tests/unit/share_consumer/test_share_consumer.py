@@ -478,6 +478,24 @@ def test_a_damaged_file_is_reported_and_its_records_come_again(shared: ShareWorl
         assert places(consumer.poll(0)) == [(0, 2), (1, 2)]
 
 
+def test_a_damaged_file_keeps_no_record_of_other_files_back(shared: ShareWorld) -> None:
+    for number in range(3):
+        shared.fill(1, start=number)
+    keys = sorted(each.key for each in shared.store.list("topics/t/") if "parquet" in each.key)
+    contents = {key: shared.store.get(key) for key in keys}
+    (damaged,) = [key for key in keys if b"v1" in contents[key]]
+    shared.store.put(damaged, b"damaged")
+    with shared.consumer(explicit=True) as consumer:
+        *messages, event = consumer.poll(0)
+        assert places(messages) == [(0, 1), (2, 1)]
+        assert event.offset() == 1
+        assert damaged in str(event.error())
+        for message in messages:
+            consumer.acknowledge(message)
+        shared.store.put(damaged, contents[damaged])
+        assert places(consumer.poll(0)) == [(1, 2)]
+
+
 def test_an_outage_delays_messages_and_loses_no_acknowledgement(shared: ShareWorld) -> None:
     shared.fill(1)
     heard: list[KafkaError] = []

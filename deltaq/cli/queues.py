@@ -24,7 +24,7 @@ from deltaq.cli.session import CliSession
 from deltaq.cli.table import Column
 from deltaq.errors import KafkaException
 from deltaq.message import TopicPartition
-from deltaq.units import as_age, as_count, as_lag
+from deltaq.units import as_age, as_count, as_lag, counted
 
 _VERBS = Commands(
     "List, describe and delete share groups, have them begin anew, and copy dead letters back."
@@ -194,9 +194,10 @@ def redrive_queue(
     run, unless --execute is given.
 
     All that reads these topics gets the records again. A letter that was copied back before is
-    left.
+    left. So is one that cannot be copied, for which STATE says why: the exit status is 1 then, and
+    a later run copies it once it can.
     """
-    from deltaq.tools.redrive import Redrive  # noqa: PLC0415 - `deltaq --help` needs no clients
+    from deltaq.tools.redrive import COPIED, Redrive  # noqa: PLC0415 - `deltaq --help` needs no clients
 
     wanted = None if not places else {_letter_place(text) for text in places}
     redrive = Redrive(session.store, group, session.clock)
@@ -217,6 +218,9 @@ def redrive_queue(
     )
     if not execute:
         session.out.note("dry run: nothing was changed; add --execute")
+    elif left := sum(row["state"] != COPIED for row in rows):
+        session.out.note(f"{counted(left, 'dead letter')} could not be copied back")
+        finish(1)
 
 
 def _letter_place(text: str) -> tuple[int, int]:

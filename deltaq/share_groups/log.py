@@ -50,6 +50,7 @@ from deltaq.share_groups.state import (
     RecordLock,
     SharePartition,
     chosen,
+    not_chosen,
     parse_partition,
 )
 from deltaq.share_groups.transaction_acknowledgements import (
@@ -445,22 +446,30 @@ class ShareLog:
 
         self._change_if_free("RESET OFFSETS", plan, deadline)
 
-    def choose(self, offsets: Mapping[PartitionId, Collection[int]], deadline: float) -> None:
-        """Choose records that are to be copied to another topic, as dead letters are: those of them
-        that were not chosen before.
+    def choose(self, topics: Mapping[PartitionId, Mapping[int, str]], deadline: float) -> None:
+        """Choose records that are to be copied to other topics, as dead letters are, each offset to
+        that of its topic: those of them that were not chosen before.
         """
 
         def plan(group: ShareGroup, version: int, now_ms: int) -> list[Action]:  # noqa: ARG001 - as SharePlan
             group.check(self.group)
-            before = {key: group.partition(key) or SharePartition(0) for key in sorted(offsets)}
-            after = {key: chosen(state, offsets[key], version) for key, state in before.items()}
-            return [
-                DomainMetadata(_domain(key), state.encoded())
-                for key, state in after.items()
-                if state != before[key]
-            ]
+            before = {key: group.partition(key) or SharePartition(0) for key in sorted(topics)}
+            after = {key: chosen(state, topics[key], version) for key, state in before.items()}
+            return _partition_actions(_changed(before, after))
 
         self._change("CHOOSE DEAD LETTERS", plan, deadline)
+
+    def give_up(self, since: Mapping[PartitionId, Mapping[int, int]], deadline: float) -> None:
+        """Give up records that were chosen and are not copied, each offset with the entry that has
+        chosen it: they may be chosen again.
+        """
+
+        def plan(group: ShareGroup, version: int, now_ms: int) -> list[Action]:  # noqa: ARG001 - as SharePlan
+            before = group.known(sorted(since))
+            after = {key: not_chosen(state, since[key]) for key, state in before.items()}
+            return _partition_actions(_changed(before, after))
+
+        self._change("GIVE UP DEAD LETTERS", plan, deadline)
 
     def _change_if_free(
         self, operation: str, plan: Callable[[ShareGroup], list[Action]], deadline: float
@@ -580,6 +589,12 @@ def _actions(result: Exchanged, minute: int, failed_before: int) -> list[Action]
     counted = {"minute": minute, "count": failed_before + result.ended}
     dead_letters = DomainMetadata(DEAD_LETTERS_DOMAIN, compact_json(counted))
     return [*_partition_actions(result.changed), *([dead_letters] if result.ended else [])]
+
+
+def _changed(
+    before: Mapping[PartitionId, SharePartition], after: Mapping[PartitionId, SharePartition]
+) -> dict[PartitionId, SharePartition]:
+    return {key: state for key, state in after.items() if state != before[key]}
 
 
 def _partition_actions(changed: Mapping[PartitionId, SharePartition]) -> list[Action]:

@@ -66,7 +66,8 @@ class RecordLock(NamedTuple):
 
 class Failure(NamedTuple):
     """Why the entry `since` has ended the deliveries of a record: a worker has rejected it, or it
-    was delivered too often. `error` is what the last worker said; empty if it said nothing.
+    was delivered too often. `error` is what the last worker said; empty if it said nothing. Of a
+    record that was `chosen`, it is the topic.
     """
 
     since: int
@@ -554,22 +555,41 @@ def _decided(
     return limit.given_back(status, by.visible_ms, by.error)
 
 
-def chosen(partition: SharePartition, offsets: Collection[int], version: int) -> SharePartition:
-    """The partition after the entry `version` has chosen records to be copied to another topic,
-    whatever is before them. Those that are finished, held or chosen already stay as they are.
+def chosen(partition: SharePartition, topics: Mapping[int, str], version: int) -> SharePartition:
+    """The partition after the entry `version` has chosen records to be copied to other topics, each
+    offset to that of its topic, whatever is before them. Those that are finished, held or chosen
+    already stay as they are. The error of their failure is the topic.
     """
-    end = max([partition.end, *(offset + 1 for offset in offsets)])
+    end = max([partition.end, *(offset + 1 for offset in topics)])
     free = Status(RecordState.AVAILABLE)
     spans = [*partition.spans, OffsetSpan(partition.end, end, free)]
-    edges = sorted({edge for offset in offsets for edge in (offset, offset + 1)})
-    taken_out = Status(RecordState.ARCHIVING, failure=Failure(version, is_rejected=False))
+    edges = sorted({edge for offset in topics for edge in (offset, offset + 1)})
+
+    def after(piece: OffsetSpan) -> OffsetSpan:
+        topic = topics.get(piece.first)
+        if topic is None or piece.status.state is not RecordState.AVAILABLE:
+            return piece
+        failure = Failure(version, is_rejected=False, error=topic)
+        return replace(piece, status=Status(RecordState.ARCHIVING, failure=failure))
+
+    pieces = _split((span for span in spans if span.first < span.end), edges)
+    return _normal(partition.start, map(after, pieces))
+
+
+def not_chosen(partition: SharePartition, since: Mapping[int, int]) -> SharePartition:
+    """The partition after records were given up that were chosen to be copied, each offset by the
+    entry `since`: they may be chosen again.
+    """
+    edges = sorted({edge for offset in since for edge in (offset, offset + 1)})
+    free = Status(RecordState.AVAILABLE)
     return _normal(
         partition.start,
         (
-            replace(piece, status=taken_out)
-            if piece.first in offsets and piece.status.state is RecordState.AVAILABLE
+            replace(piece, status=free)
+            if (failure := piece.status.failure) is not None
+            and failure.since == since.get(piece.first)
             else piece
-            for piece in _split((span for span in spans if span.first < span.end), edges)
+            for piece in _split(partition.spans, edges)
         ),
     )
 

@@ -4,14 +4,16 @@ What was copied back is the state of a share group that reads the dead-letter to
 `redrive.<topic>`. A record that is chosen becomes archiving there, is appended to its topic by an
 application transaction, and is archived then, as a dead letter is in its group. So a redrive that
 was killed goes on with the next one, and a second one of the same letters does nothing.
+
+A chosen letter that cannot be copied is given up before the others are appended: it may be chosen
+again later. If the topic says that its entry was appended, it was copied while it could be.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from deltaq import names
 from deltaq.clock import SYSTEM_CLOCK, Clock
@@ -22,9 +24,9 @@ from deltaq.share_consumer.topics import SharedTopics
 from deltaq.share_groups.dead_letters import HEADER, dead_records
 from deltaq.share_groups.exchange import Exchange, PartitionId
 from deltaq.share_groups.log import ShareLog
-from deltaq.share_groups.state import TakenRange
+from deltaq.share_groups.state import Failure, TakenRange
 from deltaq.store import Store
-from deltaq.topics.append_once import AppendedRow, append_once
+from deltaq.topics.append_once import AppendedRow, append_once, appended_version
 from deltaq.topics.log import TopicLog
 from deltaq.topics.lookup import TopicLookup
 from deltaq.topics.metadata import TopicDefinition
@@ -47,7 +49,8 @@ COPIED, TO_COPY = "copied back", "to be copied back"
 
 class LetterState(NamedTuple):
     """A dead letter: where it is, the record that it is about, why that failed, and what a redrive
-    does with it: `COPIED`, `TO_COPY`, or why it cannot be copied back.
+    does with it: `COPIED`, `TO_COPY`, or why it cannot be copied back. Of a letter that cannot be
+    read, the topic and the reason are empty, and the place in the topic is -1.
     """
 
     partition: int
@@ -59,9 +62,13 @@ class LetterState(NamedTuple):
     state: str
 
 
+_UNKNOWN = PartitionId("", "", -1)
+
+
 class _Letter(NamedTuple):
-    """A dead letter that was read. `record` is the message that is copied back; None if there is
-    neither the original nor a copy, or if the original cannot be read because of `damage`.
+    """A dead letter. `record` is the message that is copied back; None if there is neither the
+    original nor a copy, or if the original cannot be read because of `damage`. If the letter itself
+    cannot be read because of it, the origin is `_UNKNOWN`.
     """
 
     place: tuple[int, int]
@@ -70,6 +77,16 @@ class _Letter(NamedTuple):
     reason: str
     record: SharedMessage | None
     damage: Corrupt | None
+
+
+_Schemas: TypeAlias = Mapping[str, "TopicSchema | Corrupt | None"]
+"""The schemas of topics that exist, as `SharedTopics.schemas`; or why a topic cannot be read."""
+
+_ChosenRecord: TypeAlias = tuple[int, SharedMessage, int]
+"""The entry that has chosen a record, the record, and its partition."""
+
+_FailingLetter: TypeAlias = tuple[_Letter, Failure]
+"""A chosen letter that cannot be copied, and the entry and topic for which it was chosen."""
 
 
 class Redrive:
@@ -111,15 +128,16 @@ class Redrive:
     def run(self, wanted: Collection[tuple[int, int]] | None = None) -> int:
         """Copy back the dead letters of the group at the places (partition, offset), all for None,
         that were not copied back before, and those that an interrupted call has chosen. Returns
-        their number. May be repeated. Raises Unavailable, OutcomeUnknown, Corrupt.
+        their number. What cannot be read is left. May be repeated. Raises Unavailable,
+        OutcomeUnknown, Corrupt.
         """
         copied = self._finish()
         for part in self._read(wanted):
-            chosen: dict[PartitionId, set[int]] = {}
+            chosen: dict[PartitionId, dict[int, str]] = {}
             for letter, state in self._states(part):
                 if state == TO_COPY:
                     partition, offset = letter.place
-                    chosen.setdefault(self._key(partition), set()).add(offset)
+                    chosen.setdefault(self._key(partition), {})[offset] = letter.origin.topic
             if chosen:
                 self._log.choose(chosen, self._deadline())
                 copied += self._finish()
@@ -134,7 +152,7 @@ class Redrive:
     def _states(self, letters: Sequence[_Letter]) -> Iterator[tuple[_Letter, str]]:
         """What is to become of each dead letter, as in `LetterState`."""
         group = self._log.read()
-        schemas = self._topics.schemas({letter.origin.topic for letter in letters})
+        schemas = self._schemas_for(letters)
         for letter in letters:
             partition = group.partition(self._key(letter.place[0]))
             if partition is not None and partition.is_finished(letter.place[1]):
@@ -142,19 +160,33 @@ class Redrive:
             else:
                 yield letter, self._fault(letter, schemas) or TO_COPY
 
-    def _fault(self, letter: _Letter, schemas: Mapping[str, TopicSchema | None]) -> str:
+    def _schemas_for(self, letters: Sequence[_Letter]) -> _Schemas:
+        """The schemas of the topics of letters."""
+        found: dict[str, TopicSchema | Corrupt | None] = {}
+        for topic in sorted({letter.origin.topic for letter in letters} - {_UNKNOWN.topic}):
+            try:
+                found |= self._topics.schemas({topic})
+            except Corrupt as error:
+                found[topic] = error
+        return found
+
+    def _fault(self, letter: _Letter, schemas: _Schemas) -> str:
         """Why a dead letter cannot be copied back to its topic, one of those with these schemas;
         empty if it can.
         """
         topic = letter.origin.topic
+        if letter.damage is not None:
+            what = "letter" if letter.origin == _UNKNOWN else "record"
+            return f"the {what} cannot be read: {letter.damage.error.str()}"
         if topic not in schemas:
             return f"topic {topic!r} does not exist"
-        if letter.damage is not None:
-            return f"the record cannot be read: {letter.damage.error.str()}"
+        schema = schemas[topic]
+        if isinstance(schema, Corrupt):
+            return f"topic {topic!r} cannot be read: {schema.error.str()}"
         if letter.record is None:
             return "the record is not in its topic any more, and was not copied"
         try:
-            _value_for(letter.record, schemas[topic])
+            _value_for(letter.record, schema)
         except KafkaException as error:
             return f"the record does not fit topic {topic!r}: {error.error.str()}"
         return ""
@@ -176,16 +208,22 @@ class Redrive:
     def _read_at(
         self, partition: int, offsets: Sequence[int], group: str | None = None
     ) -> Iterator[list[_Letter]]:
-        """The dead letters of a group, of all for None, at offsets in order, some at a time.
-        Raises Corrupt for one that cannot be read.
+        """The dead letters of a group, of all for None, at offsets in order, some at a time; with
+        those that cannot be read, of which the group is not known.
         """
         for first in range(0, len(offsets), AT_ONCE):
             some = [TakenRange(at, at + 1, 0) for at in offsets[first : first + AT_ONCE]]
             parts = self._topics.read(self.topic, self._head.topic_id, {partition: some})
             for part in parts:
+                found = list(self._letters(part.messages, group))
                 if part.damage is not None:
-                    raise part.damage
-                yield list(self._letters(part.messages, group))
+                    about = _UNKNOWN, -1, "", None, part.damage
+                    found += [
+                        _Letter((partition, offset), *about)
+                        for each in part.others
+                        for offset in range(each.first, each.end)
+                    ]
+                yield sorted(found, key=_place)
 
     def _letters(self, messages: Sequence[SharedMessage], group: str | None) -> Iterator[_Letter]:
         found = [(message, about) for message in messages if (about := _about(message, group))]
@@ -223,18 +261,12 @@ class Redrive:
         copied = 0
         while pending := dead_records(self._log.read().partitions()):
             # Another redrive may have chosen some of them, also letters of other groups.
-            since: dict[int, dict[int, int]] = {}
+            chosen: dict[int, dict[int, Failure]] = {}
             for key, offset, _, failure in pending:
                 if key.topic_id == self._head.topic_id:  # else they are deleted
-                    since.setdefault(key.partition, {})[offset] = failure.since
-            of_topic: dict[str, list[tuple[int, SharedMessage, int]]] = {}
-            for partition, chosen in since.items():
-                for letter in chain(*self._read_at(partition, sorted(chosen))):
-                    if letter.damage is not None:
-                        raise letter.damage  # it could be read when it was chosen
-                    if letter.record is not None:
-                        row = chosen[letter.place[1]], letter.record, letter.origin.partition
-                        of_topic.setdefault(letter.origin.topic, []).append(row)
+                    chosen.setdefault(key.partition, {})[offset] = failure
+            of_topic, failing = self._read_chosen(chosen)
+            self._give_up(failing)
             for topic, records in of_topic.items():
                 self._append(topic, records)
                 copied += len(records)
@@ -242,19 +274,68 @@ class Redrive:
             self._log.exchange(Exchange(_OWNER, published=published), self._deadline())
         return copied
 
-    def _append(self, topic: str, records: Sequence[tuple[int, SharedMessage, int]]) -> None:
-        """Append records, each with the entry that has chosen it and its partition."""
+    def _read_chosen(
+        self, chosen: Mapping[int, Mapping[int, Failure]]
+    ) -> tuple[dict[str, list[_ChosenRecord]], list[_FailingLetter]]:
+        """The records of what is chosen, by topic, and the letters that cannot be copied."""
+        of_topic: dict[str, list[_ChosenRecord]] = {}
+        failing: list[_FailingLetter] = []
+        for partition, failures in chosen.items():
+            for letters in self._read_at(partition, sorted(failures)):
+                schemas = self._schemas_for(letters)
+                for letter in letters:
+                    failure, topic = failures[letter.place[1]], letter.origin.topic
+                    if letter.record is None or self._fault(letter, schemas):
+                        failing.append((letter, failure))
+                    else:
+                        row = failure.since, letter.record, letter.origin.partition
+                        of_topic.setdefault(topic, []).append(row)
+        return of_topic, failing
+
+    def _give_up(self, failing: Sequence[_FailingLetter]) -> None:
+        """Give up chosen letters that cannot be copied, but those that were copied while they
+        could be. This comes before an append that would say that they are copied.
+        """
+        since: dict[PartitionId, dict[int, int]] = {}
+        versions: dict[str, int] = {}
+        for letter, failure in failing:
+            topic = failure.error or letter.origin.topic
+            if topic not in versions:
+                versions[topic] = self._appended_version(topic)
+            if failure.since > versions[topic]:
+                partition, offset = letter.place
+                since.setdefault(self._key(partition), {})[offset] = failure.since
+        if since:
+            self._log.give_up(since, self._deadline())
+
+    def _appended_version(self, topic: str) -> int:
+        """The entry of the group up to which a topic has what was chosen; -1 without any. Raises
+        Corrupt, Unavailable.
+        """
+        try:
+            return appended_version(self._topic_log(topic), self._app_id)
+        except UnknownTopic:
+            return -1
+
+    @property
+    def _app_id(self) -> str:
+        return f"deltaq.redrive/{self._head.topic_id}/{self._log.last_read().created_ms}"
+
+    def _topic_log(self, topic: str) -> TopicLog:
+        known = known_topic(self._store, topic, self._clock)
+        return TopicLog(self._store, topic, self._clock, known=known)
+
+    def _append(self, topic: str, records: Sequence[_ChosenRecord]) -> None:
+        """Append records to their topic."""
 
         def rows_after(definition: TopicDefinition, version: int) -> tuple[list[AppendedRow], int]:
             new = [(message, number) for since, message, number in records if since > version]
             until = max([version, *(since for since, *_ in records)])
             return list(self._rows(topic, new, definition)), until
 
-        known = known_topic(self._store, topic, self._clock)
-        log = TopicLog(self._store, topic, self._clock, known=known)
-        app_id = f"deltaq.redrive/{self._head.topic_id}/{self._log.last_read().created_ms}"
+        log, deadline = self._topic_log(topic), self._deadline()
         try:
-            append_once(log, self._store, self._clock, app_id, rows_after, self._deadline())
+            append_once(log, self._store, self._clock, self._app_id, rows_after, deadline)
         except UnknownTopic:
             _log.warning("dead letters are dropped, as their topic was deleted topic=%r", topic)
 
@@ -269,12 +350,16 @@ class Redrive:
             try:
                 value = _value_for(message, definition.schema)
             except KafkaException as error:
-                # It was chosen by a redrive that was killed, and the topic was created again since.
+                # This can happen when the topic was created again a moment ago.
                 _log.warning("a dead letter is dropped topic=%r: %s", topic, error.error.str())
                 continue
             headers = [pair for pair in message.headers() or () if not pair[0].startswith(HEADER)]
             partition, now_ms = number % definition.partitions, self._clock.time_ms()
             yield AppendedRow(partition, now_ms, message.key(), headers or None, value)
+
+
+def _place(letter: _Letter) -> tuple[int, int]:
+    return letter.place
 
 
 def _about(message: SharedMessage, group: str | None) -> tuple[PartitionId, int, str] | None:

@@ -107,6 +107,15 @@ def _append(
     return after if isinstance(outcome, Appended | AlreadyCommitted) else None
 
 
+def appended_version(log: TopicLog, app_id: str) -> int:
+    """The version of the application transaction `app_id` that a topic has now, -1 without one.
+    Raises UnknownTopic, Unavailable, Corrupt.
+    """
+    with log.known.turn:
+        log.catch_up()
+        return _version(log, app_id, definition_of(log))
+
+
 def _version(log: TopicLog, app_id: str, definition: TopicDefinition) -> int:
     done = log.state.txns.get(f"{app_id}/{definition.topic_id}")
     return -1 if done is None else done.version

@@ -179,3 +179,14 @@ def test_chosen_dead_letters_are_copied_back(failed: Shell) -> None:
     refused = failed("queues redrive mails --letter 7")
     assert "give partition and offset, as 0:17" in refused.errors
     assert refused.status == 2
+
+
+def test_a_dead_letter_that_cannot_be_copied_back_is_named_and_fails(failed: Shell) -> None:
+    failed("topics delete orders --yes")
+    assert failed("queues redrive mails").status == 0
+    done = failed("queues redrive mails --execute -o json")
+    assert done.status == 1
+    assert done.json[0]["state"] == "topic 'orders' does not exist"
+    assert "1 dead letter could not be copied back" in done.errors
+    failed("topics create orders -p 1")
+    assert failed("queues redrive mails --letter 0:1 --execute").status == 0

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from deltaq import Corrupt, InvalidConfig, Producer, Topic, UnknownTopic
+from deltaq import InvalidConfig, Producer, Topic, UnknownTopic
 from deltaq.admin import NewTopic
 from deltaq.store import Store
 from deltaq.tools.redrive import COPIED, TO_COPY, LetterState, Redrive
@@ -169,8 +169,9 @@ def killed(redriven: Redrive, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def damaged(shared: ShareWorld, topic: str) -> Iterator[None]:
-    """Within it, the data file of a topic is damaged."""
-    (key,) = [each.key for each in shared.store.list(f"topics/{topic}/") if "parquet" in each.key]
+    """Within it, the first data file of a topic is damaged."""
+    entries = [each for each in shared.store.list(f"topics/{topic}/") if "parquet" in each.key]
+    key = min(entries, key=lambda each: each.modified_ms).key
     content = shared.store.get(key)
     shared.store.put(key, b"damaged")
     yield
@@ -225,10 +226,71 @@ def test_what_was_chosen_and_cannot_be_read_is_copied_once_it_can(
     shared.fill(1)
     reject_all(shared)
     killed(redrive(shared), monkeypatch)
-    with damaged(shared, topic), pytest.raises(Corrupt):
-        redrive(shared).run()
+    with damaged(shared, topic):
+        assert redrive(shared).run() == 0
+        (letter,) = redrive(shared).letters()
+        what = "record" if topic == "t" else "letter"
+        assert letter.state.startswith(f"the {what} cannot be read: ")
+        assert (letter.partition, letter.offset) == (0, 0)
     assert redrive(shared).run() == 1
+    assert redrive(shared).run() == 0
     assert new_values(shared) == [b"v0"]
+
+
+@pytest.mark.parametrize("topic", ["t", DEAD])
+def test_what_was_chosen_and_is_damaged_keeps_no_other_letter_back(
+    shared: ShareWorld, monkeypatch: pytest.MonkeyPatch, topic: str
+) -> None:
+    for number in range(2):
+        shared.fill(1, start=number)
+        reject_all(shared)
+        shared.clock.advance(1)
+    killed(redrive(shared), monkeypatch)
+    shared.fill(1, start=2)
+    reject_all(shared)
+    with damaged(shared, topic):
+        assert redrive(shared).run() == 2
+        states = [letter.state for letter in redrive(shared).letters()]
+        assert (states[0] == COPIED, states[1:]) == (False, [COPIED] * 2)
+        assert new_values(shared) == [b"v1", b"v2"]
+    assert redrive(shared).run({(0, 0)}) == 1
+    assert redrive(shared).run() == 0
+    assert new_values(shared) == [b"v0"]
+
+
+@pytest.mark.parametrize("topic", ["t", DEAD])
+def test_what_was_copied_by_a_killed_redrive_is_not_given_up_when_it_is_damaged(
+    shared: ShareWorld, monkeypatch: pytest.MonkeyPatch, topic: str
+) -> None:
+    shared.fill(1)
+    reject_all(shared)
+    one = redrive(shared)
+
+    def is_killed(*_: object) -> None:
+        raise Killed
+
+    monkeypatch.setattr(one._log, "exchange", is_killed)
+    with pytest.raises(Killed):
+        one.run()
+    with damaged(shared, topic):
+        redrive(shared).run()
+    assert redrive(shared).run() == 0
+    assert new_values(shared) == [b"v0"]
+
+
+def test_a_topic_whose_log_is_damaged_keeps_no_letter_of_another_back(shared: ShareWorld) -> None:
+    shared.set(errors_deadletterqueue_copy_record_enable="true")
+    shared.fill(1, topic="u")
+    reject_all(shared, "u")
+    shared.fill(1)
+    reject_all(shared)
+    log = "topics/u/_delta_log/"
+    count = len([*shared.store.list(log)])
+    shared.store.create(f"{log}{count:020}.json", b"damaged")
+    assert redrive(shared).run() == 1
+    states = [letter.state for letter in redrive(shared).letters()]
+    assert states[0].startswith("topic 'u' cannot be read: ")
+    assert states[1] == COPIED
 
 
 def test_a_record_that_cannot_be_read_is_left(shared: ShareWorld) -> None:
@@ -364,22 +426,45 @@ def test_bytes_do_not_fit_a_topic_that_has_columns_now(shared: ShareWorld) -> No
     assert letter.state.endswith("the record is bytes, and the topic has columns")
 
 
-def test_what_was_chosen_and_does_not_fit_any_more_is_dropped(
+def recreated(shared: ShareWorld, model: type[BaseModel]) -> None:
+    """Delete the topic `tasks`, and create it with these columns."""
+    with shared.admin() as admin:
+        admin.delete_topics(["tasks"])["tasks"].result(20)
+    typed(shared, model)
+
+
+def test_what_was_chosen_and_does_not_fit_any_more_is_copied_once_it_does(
+    shared: ShareWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    typed_dead_letters(shared)
+    typed(shared, Task)
+    killed(redrive(shared), monkeypatch)
+    recreated(shared, OtherTask)
+    shared.fill(1)
+    reject_all(shared)
+    assert redrive(shared).run() == 1
+    states = [letter.state for letter in redrive(shared).letters()]
+    assert ["does not fit" in state for state in states] == [True, True, False]
+    recreated(shared, Task)
+    assert redrive(shared).run() == 2
+    assert new_values(shared, "tasks") == [{"id": 7}, {"id": 8}]
+
+
+def test_what_does_not_fit_a_topic_that_is_created_again_in_a_redrive_is_dropped(
     shared: ShareWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     typed_dead_letters(shared)
     typed(shared, Task)
+    append = Redrive._append
 
-    killed(redrive(shared), monkeypatch)
-    with shared.admin() as admin:
-        admin.delete_topics(["tasks"])["tasks"].result(20)
-    typed(shared, OtherTask)
+    def after_another(self: Redrive, *about: Any) -> None:
+        recreated(shared, OtherTask)
+        append(self, *about)
+
+    monkeypatch.setattr(Redrive, "_append", after_another)
     redrive(shared).run()
     assert "a dead letter is dropped topic='tasks': " in caplog.text
     assert new_values(shared, "tasks") == []
-    shared.fill(1)
-    reject_all(shared)
-    assert redrive(shared).run() == 1, "later dead letters are copied back"
 
 
 @pytest.mark.parametrize("copies", [False, True])

@@ -27,6 +27,7 @@ from deltaq.share_groups.state import (
     TakenRange,
     acknowledged,
     chosen,
+    not_chosen,
     parse_partition,
     resolved,
     sent,
@@ -408,14 +409,28 @@ def test_only_free_records_are_chosen() -> None:
         OffsetSpan(2, 3, FAILURE),
         OffsetSpan(3, 4, HELD),
     )
-    after = chosen(SharePartition(0, spans), {0, 1, 2, 3, 5}, 9)
+    topics = {0: "a", 1: "a", 2: "a", 3: "a", 5: "b"}
+    after = chosen(SharePartition(0, spans), topics, 9)
+    for_a, for_b = (
+        Status(RecordState.ARCHIVING, failure=Failure(9, is_rejected=False, error=topic))
+        for topic in ("a", "b")
+    )
     assert after.spans == (
-        OffsetSpan(0, 1, Status(RecordState.ARCHIVING, failure=Failure(9, is_rejected=False))),
+        OffsetSpan(0, 1, for_a),
         *spans[1:],
         OffsetSpan(4, 5, free),
-        OffsetSpan(5, 6, Status(RecordState.ARCHIVING, failure=Failure(9, is_rejected=False))),
+        OffsetSpan(5, 6, for_b),
     )
     assert [after.is_finished(offset) for offset in range(6)] == [False, True] + 4 * [False]
+
+
+def test_what_is_given_up_is_what_this_entry_has_chosen() -> None:
+    first = chosen(SharePartition(0), dict.fromkeys(range(4), "a"), 8)
+    partition = chosen(without_dead_letters(first, 8), {4: "a", 5: "a"}, 9)
+    after = not_chosen(partition, {3: 8, 4: 8, 5: 9, 6: 9})
+    still = Status(RecordState.ARCHIVING, failure=Failure(9, is_rejected=False, error="a"))
+    free = Status(RecordState.AVAILABLE)
+    assert after == SharePartition(4, (OffsetSpan(4, 5, still), OffsetSpan(5, 6, free)))
 
 
 def test_a_million_finished_records_leave_nothing() -> None:

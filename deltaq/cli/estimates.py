@@ -45,8 +45,16 @@ def cost(
         int, Option("--consumers", min=0, help="With -m: processes that read all.")
     ] = 1,
     workers: Annotated[
-        int, Option("--workers", min=0, help="With -m: processes of one share group.")
+        int, Option("--workers", min=0, help="With -m: workers of one share group.")
     ] = 0,
+    processes: Annotated[
+        int | None,
+        Option(
+            "--worker-processes",
+            min=1,
+            help="With --workers: processes that run them. Without it each has one of its own.",
+        ),
+    ] = None,
     retention: Annotated[
         float,
         Option(
@@ -97,7 +105,7 @@ def cost(
             retention_days=retention,
             compression=compression,
         )
-        _show(session, estimate([load], queues=[queue_load_of(load, workers)]))
+        _show(session, estimate([load], queues=[queue_load_of(load, workers, processes)]))
         return
     from deltaq.tools.rates import RootWatch, measured_cost  # noqa: PLC0415 - as above
 

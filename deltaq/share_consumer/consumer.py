@@ -112,10 +112,10 @@ class ShareConsumer(Generic[K, V]):
         prepare_arrow()
         self._group = config.group_id
         self._is_explicit = config.share_acknowledgement_mode == "explicit"
-        self._owner = names.member_id(config.client_id, clock.unique_id())
         self._maintenance = group_maintenance(config, self._store, clock)
         about = self._group, clock, config.client_id, self._maintenance
         self._log = ShareLog(self._store, *about)
+        self._owner = self._log.new_member_id()
         self._schemas: dict[str, TopicSchema] = {}
         self._topics = SharedTopics(self._store, clock, self._schemas.get)
         # Dead letters have what is stored, which the models of the application may refuse.

@@ -86,6 +86,9 @@ _LOCAL_ROUNDS = 4
 cost a quarter of the rate there.
 """
 
+_PROCESS_DIGITS = 8
+"""Digits with which the unique ids of all members begin that run in one process."""
+
 _NO_PARAMETERS: Mapping[str, str] = MappingProxyType({})
 
 _TAKE, _ACKNOWLEDGE, _FENCE = "TAKE RECORDS", "ACKNOWLEDGE RECORDS", "FENCE"
@@ -192,6 +195,11 @@ def stored_settings(state: TableState, path: str) -> dict[str, str]:
     return {str(name): str(value) for name, value in found.items()}
 
 
+def process_of(member_id: str) -> str:
+    """What the ids of the members have in common that run in one process."""
+    return member_id.rpartition("-")[2][:_PROCESS_DIGITS]
+
+
 def _domain(key: PartitionId) -> str:
     return f"{PARTITION_PREFIX}{key.topic}/{key.topic_id}/{key.partition}"
 
@@ -208,6 +216,7 @@ class _KnownShareLog(KnownLog[None]):
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self.turns = CommitTurns(clock, 0 if store.is_remote else _LOCAL_ROUNDS)
+        self.ids: dict[str, str] = {}  # how the ids of the process's members begin
         super().__init__(clock, self.turns)
 
 
@@ -239,6 +248,13 @@ class ShareLog:
         self._synced: dict[PartitionId, int] = {}
         # The token and the result of the last exchange, if its outcome is unknown.
         self._unresolved: tuple[str, Exchanged] | None = None
+
+    def new_member_id(self) -> str:
+        """The id of a new member. Those of one process begin alike, as `process_of` has it."""
+        unique = self._clock.unique_id()
+        # One step, in which no other thread can come between.
+        process = self._known.ids.setdefault("process", unique[:_PROCESS_DIGITS])
+        return names.member_id(self._client_id, process + unique[_PROCESS_DIGITS:])
 
     def read(self) -> ShareGroup:
         """The group as it is now."""

@@ -60,13 +60,15 @@ class GroupLoad:
 
 @dataclass(frozen=True, slots=True)
 class ShareGroupLoad:
-    """A share group: its workers, entries of its log a second of all together, and commits a second
-    of the topics that it reads.
+    """A share group: its workers, entries of its log a second of all together, commits a second of
+    the topics that it reads, and the processes in which the workers run; None if each has one of
+    its own. Workers of a process read an entry once.
     """
 
     workers: int
     entries_per_s: float = 0.0
     topic_commits_per_s: float = 0.0
+    processes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +127,14 @@ def estimate(
         rates["GET"] += group.members * (GROUP_POLLS_PER_S + group.commits_per_s)
     for queue in queues:
         entries, commits = queue.entries_per_s, queue.topic_commits_per_s
+        processes = queue.workers if queue.processes is None else queue.processes
         rates["PUT"] += entries
-        # Each worker follows the topic and the group; one entry takes the records of a data file.
-        rates["GET"] += queue.workers * (2 * IDLE_POLLS_PER_S + commits + entries) + entries
+        # Each worker looks at the ends of both logs, also before it writes an entry. Each process
+        # reads what is new there, but the entries of its own. Each data file is read once; an
+        # entry takes the records of at least one.
+        others, files = max(0, processes - 1), max(commits, entries)
+        rates["GET"] += queue.workers * 2 * IDLE_POLLS_PER_S + entries + files
+        rates["GET"] += processes * commits + others * entries
     return Cost(rates, kept, prices)
 
 
@@ -155,9 +162,12 @@ def load_of(
     return TopicLoad(commits, consumers, kept)
 
 
-def queue_load_of(topic: TopicLoad, workers: int) -> ShareGroupLoad:
+def queue_load_of(topic: TopicLoad, workers: int, processes: int | None = None) -> ShareGroupLoad:
     """A share group that takes the messages of a topic as they come: an entry for each commit of
     the topic, up to what workers of one group reach together.
     """
-    entries = min(topic.commits_per_s, SHARED_COMMITS_PER_S_MAX) if workers else 0.0
-    return ShareGroupLoad(workers, entries, topic.commits_per_s)
+    if not workers:
+        return ShareGroupLoad(0)
+    entries = min(topic.commits_per_s, SHARED_COMMITS_PER_S_MAX)
+    at_most = None if processes is None else min(processes, workers)
+    return ShareGroupLoad(workers, entries, topic.commits_per_s, at_most)

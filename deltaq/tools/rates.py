@@ -23,7 +23,7 @@ from deltaq.groups.state import GroupHead
 from deltaq.maintenance.file_compaction import count_waiting
 from deltaq.maintenance.settings import DEFAULT_SETTINGS
 from deltaq.metadata import node_of
-from deltaq.share_groups.log import ShareGroup
+from deltaq.share_groups.log import ShareGroup, process_of
 from deltaq.store import Store
 from deltaq.store.parallel import in_parallel_if_remote
 from deltaq.tools.cost import Cost, GroupLoad, ShareGroupLoad, TopicLoad, estimate
@@ -133,8 +133,8 @@ def measured_cost(
     requests for one alone.
 
     With `topics`, only these count, with the groups that read them. Workers of share groups are
-    counted that hold records in one of the samples. Raises UnknownTopic for a topic that is
-    missing.
+    counted that hold records in one of the samples, and the processes in which they run. Raises
+    UnknownTopic for a topic that is missing.
     """
     for name in topics or ():
         if name not in now.topics:
@@ -164,7 +164,9 @@ def measured_cost(
                 for member in each.about.members
             }
             commits = sum(rates[topic].commits_per_s or 0.0 for topic in reads)
-            queues.append(ShareGroupLoad(len(seen) or int(entries > 0), entries, commits))
+            workers = len(seen) or int(entries > 0)
+            processes = len(set(map(process_of, seen))) or workers
+            queues.append(ShareGroupLoad(workers, entries, commits, processes))
     loads = [
         TopicLoad(rate.commits_per_s or 0.0, readers[name], now.topics[name].bytes)
         for name, rate in rates.items()

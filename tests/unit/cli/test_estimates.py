@@ -64,6 +64,9 @@ def test_the_cost_of_a_topic_to_be_is_estimated(deltaq: Shell) -> None:
     assert added == pytest.approx(
         {"PUT": 3, "GET": 2 * (2 * 2 + 3 + 3) + 3, "LIST": 0, "DELETE": 0}
     )
+    # In one process they read the commits of the topic once, and no entry of the group.
+    one = deltaq(f"{both} --workers 2 --worker-processes 1").json["requests_per_s"]
+    assert shared["requests_per_s"]["GET"] - one["GET"] == 3 + 3
     assert "leave out --messages" in deltaq("cost -m 1 -t orders").errors
 
 
@@ -147,9 +150,9 @@ def test_the_cost_of_a_running_share_group_is_counted(deltaq: Shell) -> None:
         worker.poll(10)
         assert cost("mails") == pytest.approx(
             # Of a second: one and a half commits with two objects, and two entries of the group;
-            # polls of both logs by two workers, who read each entry, and a file for each entry of
-            # the group; and housekeeping of the topic.
-            {"PUT": 2 * 1.5 + 2, "GET": 2 * (4 + 1.5 + 2) + 2 + 2.5, "LIST": 0.6, "DELETE": 0.1}
+            # polls of both logs by two workers of one process, which reads each commit once;
+            # file, for each entry of the group a look and a file; and housekeeping of the topic.
+            {"PUT": 2 * 1.5 + 2, "GET": 2 * 4 + 1.5 + 2 + 2 + 2.5, "LIST": 0.6, "DELETE": 0.1}
         )
 
 

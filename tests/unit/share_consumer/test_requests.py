@@ -4,14 +4,18 @@ numbers.
 
 from __future__ import annotations
 
+import copy
 import re
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from deltaq import AdminClient, Producer, ShareConsumer, Topic
+from deltaq.share_groups.log import ShareLog
+from deltaq.store import ObjectMissing
 from deltaq.tools.cost import COMMITS_PER_S_MAX, IDLE_POLLS_PER_S, ShareGroupLoad, estimate
 from deltaq.tools.prices import S3_STANDARD
 from tests.doubles.sharing import set_group
@@ -117,3 +121,66 @@ def test_the_estimate_of_a_share_group_has_the_requests_of_its_worker(
     working = estimate([], queues=[ShareGroupLoad(1, 2.0, 2.0)]).requests_per_s
     assert waiting["GET"] == idle["GET"] * IDLE_POLLS_PER_S
     assert {kind: working[kind] - waiting[kind] for kind in busy} == busy
+
+
+class FindingStore(CountedStore):
+    """One that counts the reads, too, that find nothing."""
+
+    def get(self, key, size_max=None):
+        try:
+            return super().get(key, size_max)
+        except ObjectMissing:
+            self.counts["missing"] += 1
+            raise
+
+    def requests(self) -> Counter[str]:
+        """Those of all that share the content."""
+        found = Counter(missing=self.counts["missing"])
+        for request, times in self.counts.items():
+            found[KINDS.get(request.split()[0], "")] += times
+        return found
+
+
+ROUNDS = 10
+
+
+@pytest.mark.parametrize("processes", [1, 2, 4])
+def test_the_estimate_counts_what_workers_of_one_process_read_once(processes: int) -> None:
+    """Four workers, who look at the logs in turns; in each round one commit comes to the topic."""
+    store = FindingStore()
+    Topic("t", store=store).create()
+    with AdminClient(bootstrap_servers="memory://test", store=store) as admin:
+        set_group(admin, share_auto_offset_reset="earliest")
+    # A store of its own, with the same content and counts, is what another process has.
+    stores = [copy.copy(store) for _ in range(processes)]
+    with ExitStack() as open_workers:
+        workers = []
+        for number in range(4):
+            worker: ShareConsumer = ShareConsumer(
+                bootstrap_servers="memory://test",
+                store=stores[number % processes],
+                group_id="g",
+                maintenance_enable=False,
+            )
+            workers.append(open_workers.enter_context(worker))
+            worker.subscribe(["t"])
+        write(store, 1)
+        taken = sum(len(worker.poll(0)) for worker in workers for _ in range(2))
+        log = ShareLog(store, "g")
+        begun_at, before = log.read().table.version, store.requests()
+        for _ in range(ROUNDS):
+            counts = store.counts.copy()
+            write(store, 5)
+            store.counts = counts
+            for each in stores:
+                each.counts = counts
+            taken += sum(len(worker.poll(0)) for worker in workers)
+        requests = store.requests() - before
+        entries = log.read().table.version - begun_at
+    assert taken == 1 + 5 * ROUNDS
+    assert requests["PUT"] == entries
+    load = ShareGroupLoad(4, entries, ROUNDS, processes)
+    waiting = estimate([], queues=[ShareGroupLoad(4)]).requests_per_s["GET"]
+    working = estimate([], queues=[load]).requests_per_s["GET"] - waiting
+    # The estimate has a look before each entry, which finds nothing.
+    assert requests["GET"] - requests["missing"] == working - entries

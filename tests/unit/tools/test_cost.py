@@ -85,6 +85,8 @@ def test_commits_are_bounded_by_linger_latency_and_messages(
 def test_workers_of_one_group_are_bounded_by_its_log() -> None:
     assert queue_load_of(TopicLoad(50.0), 3) == ShareGroupLoad(3, 10.0, 50.0)
     assert queue_load_of(TopicLoad(2.0), 3) == ShareGroupLoad(3, 2.0, 2.0)
+    assert queue_load_of(TopicLoad(2.0), 3, 9) == ShareGroupLoad(3, 2.0, 2.0, 3)
+    assert queue_load_of(TopicLoad(2.0), 0, 9) == ShareGroupLoad(0)
 
 
 def test_a_group_that_was_removed_and_begun_again_costs_nothing_less() -> None:

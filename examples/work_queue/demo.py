@@ -106,6 +106,8 @@ def main() -> None:
             clerk.stop()
             last = show(observer, [clerk, *workers], live, time.monotonic() + DRAIN_S)
             dead = sum(dead_mails(root).describe().next_offsets.values())
+            if args.root:
+                live.console.print(f"root {root}", soft_wrap=True, markup=False)
             live.console.print(
                 f"\n{last.written:,} mails written, {sum(last.sent.values()):,} sent, "
                 f"{last.about.lag:,} not finished, {dead:,} dead letters"

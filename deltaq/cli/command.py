@@ -52,7 +52,7 @@ def _option(*names: str, **about: Any) -> Any:
 
 
 _ROOT = "Folder or URL of the root, as in bootstrap.servers.  [env var: DELTAQ_ROOT]"
-_FORM = "OutputForm of the output: table, or json for programs."
+_FORM = "Form of the output: table, or json for programs."
 _CONFIG = (
     "File with settings of clients, NAME=VALUE in each line.  [env var: DELTAQ_COMMAND_CONFIG]"
 )

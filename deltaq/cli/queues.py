@@ -194,8 +194,8 @@ def redrive_queue(
     run, unless --execute is given.
 
     All that reads these topics gets the records again. A letter that was copied back before is
-    left. So is one that cannot be copied, for which STATE says why: the exit status is 1 then, and
-    a later run copies it once it can.
+    left. So is one that cannot be copied, for which STATE says why: a later run copies it once it
+    can. The exit status is 1 then, and for a --letter that there is not.
     """
     from deltaq.tools.redrive import COPIED, Redrive  # noqa: PLC0415 - `deltaq --help` needs no clients
 
@@ -218,8 +218,13 @@ def redrive_queue(
     )
     if not execute:
         session.out.note("dry run: nothing was changed; add --execute")
-    elif left := sum(row["state"] != COPIED for row in rows):
+    missing = (wanted or set()) - {(row["partition"], row["offset"]) for row in rows}
+    for partition, offset in sorted(missing):
+        session.out.note(f"{redrive.topic} has no dead letter of {group} at {partition}:{offset}")
+    left = sum(row["state"] != COPIED for row in rows) if execute else 0
+    if left:
         session.out.note(f"{counted(left, 'dead letter')} could not be copied back")
+    if missing or left:
         finish(1)
 
 

@@ -32,13 +32,13 @@ class StepwiseShareConsumer(ShareConsumer[K, V]):
 
     _kept: Messages[K, V] | None = None
 
-    def wait_for_messages(self, timeout: float) -> Messages[K, V]:
+    def wait_for_messages(self, timeout: float, *, in_loop: bool = False) -> Messages[K, V]:
         """Messages that were taken and not returned, or those of a `poll`."""
         if self._kept is not None and self._clock.uptime() >= self._held_until:
             self._give_back_unseen(self._kept)
             self._kept = None
         if self._kept is None:
-            found = self.poll(timeout)
+            found = self._poll_in_loop(timeout) if in_loop else self.poll(timeout)
             # A commit must not accept what the application does not get.
             self._set_waiting(found, is_waiting=True)
             self._kept = None if found.is_empty() else found
@@ -115,12 +115,16 @@ class AIOShareConsumer(SerialClient, Generic[K, V]):
 
     async def poll(self, timeout: float = -1) -> Messages[K, V]:
         """Take messages, as `ShareConsumer.poll`. `close` in another task ends the wait."""
+        return await self._poll(timeout, in_loop=False)
+
+    async def _poll(self, timeout: float, *, in_loop: bool) -> Messages[K, V]:
         deadline = self._clock.monotonic() + checked_timeout(timeout)
         async with self._exclusive() as worker:
             while True:
                 left_s = deadline - self._clock.monotonic()
                 slice_s = max(0.0, min(_SLICE_S, left_s))
-                found = await worker.run(partial(self._consumer.wait_for_messages, slice_s))
+                step = partial(self._consumer.wait_for_messages, slice_s, in_loop=in_loop)
+                found = await worker.run(step)
                 # From here on nothing is awaited: a cancelled call has returned nothing.
                 if not found.is_empty() or left_s <= _SLICE_S or self._is_closing:
                     self._consumer.return_messages()
@@ -138,7 +142,7 @@ class AIOShareConsumer(SerialClient, Generic[K, V]):
         """The next messages of a loop, perhaps none; None once the consumer closes."""
         if self._is_closing:
             return None
-        return self._consumer.yield_each(await self.poll(LOOP_POLL_S))
+        return self._consumer.yield_each(await self._poll(LOOP_POLL_S, in_loop=True))
 
     async def subscribe(self, topics: list[str] | list[Topic] | list[str | Topic]) -> None:
         """Read these topics, as `ShareConsumer.subscribe`."""

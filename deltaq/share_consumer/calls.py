@@ -24,8 +24,9 @@ class SingleThread:
 
     def __init__(self) -> None:
         self.refusal: str | None = None
-        self._inside: dict[str, int] = {}
+        self._inside: dict[str, tuple[int, object]] = {}
         self._calls_back = False
+        self._last: Callable[[], object] | None = None
         _OPEN.add(self)
 
     @property
@@ -37,27 +38,56 @@ class SingleThread:
         self.refusal = why
         _OPEN.discard(self)
 
+    @property
+    def is_ending(self) -> bool:
+        """Whether the present call is to end, as a signal handler has asked for the last one."""
+        return self._last is not None
+
     def run(self, call: Callable[[], R]) -> R:
         """Run a call. Raises IllegalStateException, ConcurrentModificationException."""
+        if not self._begin():
+            raise IllegalStateException(
+                "Share consumer methods are not accessible from a signal handler that has "
+                "interrupted one of them, but for close"
+            )
+        try:
+            return call()
+        finally:
+            self._inside.clear()
+            if (last := self._last) is not None:
+                self._last = None
+                self.run(last)
+
+    def run_last(self, call: Callable[[], object]) -> None:
+        """Run a call that ends all: in a signal handler, after the call that it has interrupted.
+        Raises as `run`.
+        """
+        if self._begin():
+            self._inside.clear()
+            self.run(call)
+        else:
+            self._last = call
+
+    def _begin(self) -> bool:
+        """Begin a call; False if a call of this thread has not ended. Raises as `run`."""
         if self.refusal is not None:
             raise IllegalStateException(self.refusal)
-        thread = this_thread()
+        mine = this_thread(), object()
         # One step, in which no other thread can come between.
-        inside = self._inside.setdefault("thread", thread)
-        if inside != thread:
+        inside = self._inside.setdefault("call", mine)
+        if inside is mine:
+            return True
+        if inside[0] != mine[0]:
             raise ConcurrentModificationException(
                 "Share consumer is not safe for multi-threaded access. currentThread(id: "
-                f"{thread}) otherThread(id: {inside})"
+                f"{mine[0]}) otherThread(id: {inside[0]})"
             )
         if self._calls_back:
             raise IllegalStateException(
                 "Share consumer methods are not accessible from user-defined acknowledgement "
                 "commit callback"
             )
-        try:
-            return call()
-        finally:
-            self._inside.clear()
+        return False
 
     def call_back(self, call: Callable[[], object]) -> None:
         """Run the application's callback inside of a call."""

@@ -6,6 +6,7 @@ import logging
 import operator
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias
@@ -33,6 +34,7 @@ from deltaq.root import open_root
 from deltaq.serde.schema import TopicSchema
 from deltaq.share_consumer.calls import SingleThread, alone
 from deltaq.share_consumer.messages import Messages
+from deltaq.share_consumer.pace import LoopPace
 from deltaq.share_consumer.returned import DecidedRecords, ReturnedRecord, ReturnedRecords
 from deltaq.share_consumer.statistics import ShareStatistics
 from deltaq.share_consumer.topics import ReadPartition, SharedTopics
@@ -141,7 +143,11 @@ class ShareConsumer(Generic[K, V]):
         self._unreadable: dict[TransactionKey, str] = {}
         self._may_hold = False  # records of the group
         self._failed: ReturnedRecord | None = None  # the newest one whose loop was left
-        self._held_until = float("-inf")  # `Clock.uptime`: when the locks of the last poll end
+        # `Clock.uptime`: when the locks of the last poll end, and when half of their time is over.
+        self._held_until = self._half_held = float("-inf")
+        self._lock_s = 0.0
+        self._pace = LoopPace(config.max_poll_records)
+        self._records_max = config.max_poll_records  # that the next entry takes
         self._in_doubt: DecidedRecords | None = None  # what an entry has whose outcome is unknown
         self._dropped = finalize(self, _abandon, self._group, self._watch, self._maintenance)
         self._dropped.atexit = False  # nothing is left running
@@ -196,8 +202,8 @@ class ShareConsumer(Generic[K, V]):
 
         In implicit mode this accepts the messages of the previous call. In explicit mode these must
         be acknowledged before. A message with an `error()` says which records could not be read;
-        they are released. While the store does not answer, `error_cb` is called, and the call waits
-        on.
+        they are released, and delivered again later. While the store does not answer, `error_cb` is
+        called, and the call waits on. If a signal handler calls `close`, it returns no messages.
 
         Raises IllegalStateException without a subscription, and for messages that are not
         acknowledged. Raises KafkaException (GROUP_ID_NOT_FOUND) if the group is a consumer group,
@@ -207,11 +213,27 @@ class ShareConsumer(Generic[K, V]):
         deadline = self._deadline(timeout)
         if not self._subscribed:
             raise IllegalStateException("Consumer is not subscribed to any topics")
+        # An earlier call may have ended before it returned them.
+        self._returned.give_back_waiting()
         if self._is_explicit and (left := self._returned.undecided):
             raise IllegalStateException(
                 f"{left} records from previous poll have not been acknowledged"
             )
         self._returned.accept_all()
+        try:
+            found = self._wait(deadline)
+            self._call_back_before_return()
+        except BaseException:
+            self._returned.give_back_waiting()
+            raise
+        if self._calls.is_ending:
+            self._returned.give_back_waiting()
+            return Messages()
+        self._set_waiting(found, is_waiting=False)
+        return Messages(found)
+
+    def _wait(self, deadline: float) -> list[Message[K, V]]:
+        """Messages, as soon as there are some."""
         failures = 0
         while True:
             try:
@@ -224,10 +246,12 @@ class ShareConsumer(Generic[K, V]):
                 failures += 1
                 found = []
                 self._report_outage(error)
-            self._call_back_before(found)
             left_s = deadline - self._clock.monotonic()
-            if found or left_s <= 0:
-                return Messages(found)
+            if found:
+                self._timer.wait(True)
+            if found or left_s <= 0 or self._calls.is_ending:
+                return found
+            self._call_back_before_return()
             if self._returned.has_unreadable and not failures:
                 continue  # all that was taken is to be delivered later: there may be more
             if failures:
@@ -240,15 +264,26 @@ class ShareConsumer(Generic[K, V]):
         """Yield messages until the consumer is closed. A message is accepted when the body of the
         loop has come to its end, unless the body has decided otherwise. If it is left by an
         exception, by `break` or `return`, the message is released: it is delivered again after 1 s,
-        and after twice as long each further time. Those of the same `poll` that were not yielded
+        and after twice as long each further time. Those that were taken with it and not yielded
         are given back at once, and this delivery of them does not count.
 
+        A loop takes one message, and more each time as long as its body is done with them in a
+        third of the time of their lock; at most `max.poll.records`. What is not yielded in half of
+        that time is given back.
+
         If the exception leaves the `with` block of the consumer, too, its text is in the dead
-        letter. A message whose lock is over before its turn is not yielded. An event is raised as a
-        KafkaException.
+        letter. An event is raised as a KafkaException.
         """
         while not self._calls.is_closed:
-            yield from self._yield_each(self.poll(LOOP_POLL_S))
+            yield from self._yield_each(self._poll_in_loop(LOOP_POLL_S))
+
+    def _poll_in_loop(self, timeout: float) -> Messages[K, V]:
+        """As `poll`, with as many messages as the body of a loop is done with in time."""
+        self._records_max = self._pace.records
+        try:
+            return self.poll(timeout)
+        finally:
+            self._records_max = self._config.max_poll_records
 
     def _yield_each(self, messages: Messages[K, V]) -> Iterator[Message[K, V]]:
         """Yield the messages of one `poll`, and decide each as a loop does. Does no I/O. What is
@@ -257,18 +292,24 @@ class ShareConsumer(Generic[K, V]):
         left = deque(messages)
         self._set_waiting(left, is_waiting=True)
         current: Message[K, V] | None = None
+        begun_at, done = self._clock.uptime(), 0
         try:
             while left and not self._calls.is_closed:
-                if self._clock.uptime() >= self._held_until:
+                # The later ones leave time for their bodies.
+                if self._clock.uptime() >= (self._half_held if done else self._held_until):
                     break
                 current = left.popleft()
-                self._set_waiting([current], is_waiting=False)
                 if not isinstance(current, SharedMessage):
                     raise KafkaException(current.error())
+                if (record := self._open_record(current)) is None:
+                    continue  # a `poll` in the body has given it back
+                record.is_waiting = False
                 yield current
                 if (record := self._open_record(current)) is not None:
                     record.decide(AcknowledgeType.ACCEPT)
-                current = None
+                current, done = None, done + 1
+            if done:
+                self._pace.took(done, self._clock.uptime() - begun_at, self._lock_s)
         finally:
             if current is not None and (record := self._open_record(current)) is not None:
                 self._release_failed(record)
@@ -297,7 +338,9 @@ class ShareConsumer(Generic[K, V]):
         if not isinstance(message, SharedMessage):
             return None
         found = self._returned.find(*_place(message))
-        return None if found is None or found[1].type is not None else found[1]
+        # To renew a lock is no decision.
+        is_open = found is not None and found[1].type in (None, AcknowledgeType.RENEW)
+        return found[1] if found is not None and is_open else None
 
     def _take(self, deadline: float) -> list[Message[K, V]]:
         """Acknowledge what is decided, take records in the same entry, and read them. Raises
@@ -310,9 +353,7 @@ class ShareConsumer(Generic[K, V]):
             resolve_acknowledgements(self._store, self._log, overdue, *about)
         published = self._dead_letters.publish(self._log.last_read(), deadline)
         begun_at = self._clock.uptime()
-        found = self._exchange(
-            deadline, log_ranges, self._config.max_poll_records, published=published
-        )
+        found = self._exchange(deadline, log_ranges, self._records_max, published=published)
         self._note_full(found)
         by_topic: dict[tuple[str, str], dict[int, Sequence[TakenRange]]] = {}
         for key, ranges in found.taken.items():
@@ -326,8 +367,9 @@ class ShareConsumer(Generic[K, V]):
         except Unavailable:
             self._give_back(found)
             raise
-        lock_s = self._log.last_read().settings.share_record_lock_duration_ms / 1000
-        self._held_until = begun_at + lock_s
+        self._lock_s = self._log.last_read().settings.share_record_lock_duration_ms / 1000
+        self._held_until = begun_at + self._lock_s
+        self._half_held = begun_at + self._lock_s / 2
         # The process may have been suspended: others may have been given these records.
         if found.taken and self._clock.uptime() >= self._held_until:
             self._give_back(found)
@@ -335,9 +377,11 @@ class ShareConsumer(Generic[K, V]):
         return [message for part in read for message in self._received(part)]
 
     def _give_back(self, found: Exchanged) -> None:
-        """Release what was taken and cannot be returned, by the next entry."""
+        """Release what was taken and cannot be returned, by the next entry. This delivery does not
+        count.
+        """
         for key, ranges in found.taken.items():
-            self._returned.add_unreadable(key, _all(ranges, AcknowledgeType.RELEASE))
+            self._returned.add_unreadable(key, _decided(ranges, unseen=True))
 
     def _received(self, part: ReadPartition) -> list[Message[K, V]]:
         """The messages of a partition that are about to be returned."""
@@ -347,8 +391,11 @@ class ShareConsumer(Generic[K, V]):
         part = part.without(later)
         self._returned.add(key, part.deliveries)
         self._statistics.returned(key, len(part.messages))
-        decided = AcknowledgeType.RELEASE if part.damage else AcknowledgeType.ACCEPT
-        self._returned.add_unreadable(key, _all(part.others, decided))
+        if part.damage is None:
+            done = _decided(part.others, AcknowledgeType.ACCEPT)  # offsets without a record
+            self._returned.add_unreadable(key, done)
+        else:
+            self._returned.add_unreadable(key, _released_later(part.others, now_ms))
         found: list[Message[K, V]] = list(part.messages)
         if part.damage is not None:
             first = part.others[0].first
@@ -584,12 +631,16 @@ class ShareConsumer(Generic[K, V]):
         exchange = Exchange(
             self._owner, decided.acknowledgements, log_ranges, records_max, gives_back, published
         )
+        self._in_doubt = decided
         try:
             found = self._log.exchange(exchange, deadline)
-        except OutcomeUnknown:
-            self._in_doubt = decided
+        except KafkaException as error:
+            if not isinstance(error, OutcomeUnknown):
+                self._in_doubt = None
             raise
+        # After an exception of a signal handler, too, the next call asks for the outcome.
         self._note_written(decided, found)
+        self._in_doubt = None
         return found
 
     def _resolve(self, deadline: float) -> Results:
@@ -636,17 +687,11 @@ class ShareConsumer(Generic[K, V]):
             }
             self._note(offsets, outcome.error)
 
-    def _call_back_before(self, messages: Sequence[Message[Any, Any]]) -> None:
-        """Run callbacks before messages are returned. If one raises, the application does not get
-        them, so they are released.
-        """
-        try:
-            self._note_transactions()
-            self._statistics.emit_if_due()
-            self._call_back()
-        except BaseException:
-            self._give_back_unseen(messages)
-            raise
+    def _call_back_before_return(self) -> None:
+        """Run callbacks before messages are returned."""
+        self._note_transactions()
+        self._statistics.emit_if_due()
+        self._call_back()
 
     def _call_back(self) -> None:
         self._note_transactions()
@@ -684,12 +729,13 @@ class ShareConsumer(Generic[K, V]):
     def close(self) -> None:
         """Write what is decided, and give back all other messages, which are delivered again.
         Idempotent. Raises Unavailable, OutcomeUnknown; then they are delivered again when their
-        lock is over.
+        lock is over. In a signal handler it has the call that was interrupted end first.
         """
         if not self._calls.is_closed:
-            self._calls.run(self._close)
+            self._calls.run_last(self._close)
 
     def _close(self) -> None:
+        self._returned.give_back_waiting()
         try:
             if self._may_hold or self._in_doubt is not None:
                 deadline = self._deadline(CLOSE_TIMEOUT_S)
@@ -719,8 +765,10 @@ class ShareConsumer(Generic[K, V]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._note_exception(error)
-        self.close()
+        try:
+            self._note_exception(error)
+        finally:
+            self.close()
 
     def _note_exception(self, error: BaseException | None) -> None:
         """The exception that leaves the consumer's block is that which has left its loop."""
@@ -767,8 +815,23 @@ def _place(message: object) -> tuple[str, int, int]:
     return topic, partition, offset
 
 
-def _all(ranges: Sequence[TakenRange], decided: AcknowledgeType) -> list[Acknowledgement]:
-    return [Acknowledgement(each.first, each.end, each.deliveries, decided) for each in ranges]
+def _decided(
+    ranges: Sequence[TakenRange],
+    decided: AcknowledgeType = AcknowledgeType.RELEASE,
+    *,
+    unseen: bool = False,
+) -> list[Acknowledgement]:
+    return [
+        Acknowledgement(each.first, each.end, each.deliveries, decided, unseen=unseen)
+        for each in ranges
+    ]
+
+
+def _released_later(ranges: Sequence[TakenRange], now_ms: int) -> list[Acknowledgement]:
+    """Delivered again after a while that grows with the deliveries."""
+    return [
+        replace(each, visible_ms=now_ms + back_off_ms(each.deliveries)) for each in _decided(ranges)
+    ]
 
 
 def _refused(decided: DecidedRecords, found: Exchanged) -> dict[PartitionId, frozenset[int]]:

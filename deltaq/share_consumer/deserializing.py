@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from deltaq.clock import SYSTEM_CLOCK, Clock
-from deltaq.message import K, V
+from deltaq.message import K, Message, V
 from deltaq.serde.conversion import MessageDeserializers, take_functions
 from deltaq.serde.errors import ConsumeError
 from deltaq.share_consumer.consumer import ShareConsumer
@@ -52,11 +52,19 @@ class DeserializingShareConsumer(ShareConsumer[K, V]):
         any other.
         """
         messages = super().poll(timeout)
-        for message in messages:
-            if message.error() is None:
-                of_topic = self._of_topics.get(message.topic() or "", self._deserializers)
-                try:
-                    of_topic.deserialize(message)
-                except ConsumeError as error:
-                    message.set_error(error.error)
+        try:
+            for message in messages:
+                self._deserialize(message)
+        except BaseException:
+            # This can happen when a signal handler raises: the application does not get them.
+            self._give_back_unseen(messages)
+            raise
         return messages
+
+    def _deserialize(self, message: Message[K, V]) -> None:
+        if message.error() is None:
+            of_topic = self._of_topics.get(message.topic() or "", self._deserializers)
+            try:
+                of_topic.deserialize(message)
+            except ConsumeError as error:
+                message.set_error(error.error)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from deltaq.message import AcknowledgeType
@@ -14,7 +14,7 @@ from deltaq.share_groups.state import Acknowledgement, error_text
 class ReturnedRecord:
     """A record in its delivery of this number, and what is decided of it; None as long as nothing
     is. `visible_ms`, `error` and `unseen` are those of the acknowledgement. If it `is_waiting`,
-    the application has not got it yet: a loop yields it later.
+    the application has not got it yet: a call is about to return it, or a loop yields it later.
     """
 
     deliveries: int
@@ -37,22 +37,23 @@ class ReturnedRecord:
         *,
         unseen: bool = False,
     ) -> None:
-        """Decide it, in place of what was decided before."""
-        self.type, self.visible_ms, self.unseen = decided, visible_ms, unseen
+        """Decide it, in place of what was decided before. Raises TypeError, and decides nothing."""
         self.error = error_text(error)
+        self.type, self.visible_ms, self.unseen = decided, visible_ms, unseen
 
 
 @dataclass(frozen=True, slots=True)
 class DecidedRecords:
     """What is to be acknowledged, and the offsets about which the application hears the result.
 
-    The others are offsets without a record, and records that could not be read. `renewed` are those
-    of `offsets` that are decided later.
+    The others are offsets without a record, records that could not be read, and `unseen` ones,
+    which the application did not get. `renewed` are those of `offsets` that are decided later.
     """
 
     acknowledgements: Mapping[PartitionId, Sequence[Acknowledgement]]
     offsets: Mapping[PartitionId, frozenset[int]]
     renewed: Mapping[PartitionId, frozenset[int]]
+    unseen: Mapping[PartitionId, frozenset[int]]
 
 
 @dataclass(eq=False)
@@ -63,11 +64,13 @@ class ReturnedRecords:
     _unreadable: dict[PartitionId, list[Acknowledgement]] = field(default_factory=dict)
 
     def add(self, partition: PartitionId, deliveries: Mapping[int, int]) -> None:
-        """Note records that are about to be returned: their offsets, each with the number of the
-        delivery.
+        """Note records that are about to be returned, and wait for that: their offsets, each with
+        the number of the delivery.
         """
         records = self._records.setdefault(partition, {})
-        records |= {offset: ReturnedRecord(number) for offset, number in deliveries.items()}
+        records |= {
+            offset: ReturnedRecord(number, is_waiting=True) for offset, number in deliveries.items()
+        }
 
     def add_unreadable(self, partition: PartitionId, decided: Iterable[Acknowledgement]) -> None:
         """Note what is decided of offsets that are not returned."""
@@ -93,12 +96,16 @@ class ReturnedRecords:
 
     def received(self) -> list[ReturnedRecord]:
         """The records that the application has got."""
-        return [
-            record
-            for records in self._records.values()
-            for record in records.values()
-            if not record.is_waiting
-        ]
+        return [record for record in self._all() if not record.is_waiting]
+
+    def give_back_waiting(self) -> None:
+        """Have the records delivered again that the application has not got."""
+        for record in self._all():
+            if record.is_waiting:
+                record.decide(AcknowledgeType.RELEASE, unseen=True)
+
+    def _all(self) -> Iterator[ReturnedRecord]:
+        return (record for records in self._records.values() for record in records.values())
 
     def hand_over(self) -> dict[PartitionId, Sequence[Acknowledgement]]:
         """Forget the records that are decided, which a transaction acknowledges instead."""
@@ -119,24 +126,24 @@ class ReturnedRecords:
     @property
     def undecided(self) -> int:
         """The number of records of which nothing is decided."""
-        return sum(
-            record.type is None for records in self._records.values() for record in records.values()
-        )
+        return sum(record.type is None for record in self._all())
 
     def decided(self) -> DecidedRecords:
         """All that is decided and not acknowledged yet."""
         offsets: dict[PartitionId, frozenset[int]] = {}
         renewed: dict[PartitionId, frozenset[int]] = {}
+        unseen: dict[PartitionId, frozenset[int]] = {}
         found = {key: [*decided] for key, decided in self._unreadable.items()}
         for key, records in self._records.items():
             decided = [(offset, record) for offset, record in records.items() if record.type]
             if decided:
-                offsets[key] = frozenset(offset for offset, _ in decided)
+                unseen[key] = frozenset(offset for offset, of in decided if of.unseen)
+                offsets[key] = frozenset(offset for offset, _ in decided) - unseen[key]
                 renewed[key] = frozenset(
                     offset for offset, of in decided if of.type is AcknowledgeType.RENEW
                 )
                 found.setdefault(key, []).extend(_ranges(sorted(decided, key=_offset)))
-        return DecidedRecords(found, offsets, renewed)
+        return DecidedRecords(found, offsets, renewed, unseen)
 
     def forget(
         self, decided: DecidedRecords, refused: Mapping[PartitionId, frozenset[int]]
@@ -147,7 +154,7 @@ class ReturnedRecords:
         for key, offsets in decided.offsets.items():
             records = self._records[key]
             renewed = decided.renewed[key] - refused.get(key, frozenset())
-            for offset in offsets - renewed:
+            for offset in (offsets - renewed) | decided.unseen[key]:
                 del records[offset]
             for offset in renewed:
                 if records[offset].type is AcknowledgeType.RENEW:

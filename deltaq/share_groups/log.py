@@ -21,6 +21,7 @@ from deltaq.delta.known_log import KNOWN_LOGS, KnownLog
 from deltaq.delta.log import Abandoned, DeltaLog, Draft
 from deltaq.delta.resolve import resolve_commit
 from deltaq.delta.table_state import DELTAQ_DOMAIN, TableState
+from deltaq.delta.tokens import commit_token
 from deltaq.errors import (
     Corrupt,
     GroupInUse,
@@ -28,7 +29,6 @@ from deltaq.errors import (
     InvalidConfig,
     KafkaError,
     KafkaException,
-    OutcomeUnknown,
 )
 from deltaq.groups.commit_in_turn import CommitInTurn
 from deltaq.groups.commit_turns import CommitTurns
@@ -246,8 +246,8 @@ class ShareLog:
         self._watch = LockWatch()
         # Below these offsets the records of topics are durable.
         self._synced: dict[PartitionId, int] = {}
-        # The token and the result of the last exchange, if its outcome is unknown.
-        self._unresolved: tuple[str, Exchanged] | None = None
+        # The token of the last entry that was tried for an exchange, and its result.
+        self._tried: tuple[str, Exchanged] | None = None
 
     def new_member_id(self) -> str:
         """The id of a new member. Those of one process begin alike, as `process_of` has it."""
@@ -277,10 +277,12 @@ class ShareLog:
     def exchange(self, exchange: Exchange, deadline: float) -> Exchanged:
         """Make an exchange. Nothing is written if it changes nothing. One that takes records also
         ends the locks on its partitions that this client has seen for the whole lock duration.
-        After OutcomeUnknown, `resolve` says whether it was made.
+        After OutcomeUnknown, and an exception of a signal handler, `resolve` says whether it was
+        made.
         """
         result = Exchanged({}, {}, {}, frozenset())
         over: Collection[RecordLock] = ()
+        txn_id, self._tried = self._clock.unique_id(), None
 
         def plan(group: ShareGroup, version: int, now_ms: int) -> list[Action]:
             nonlocal result, over
@@ -296,15 +298,13 @@ class ShareLog:
             count = group.dead_letters_in(minute)
             result = exchanged(partitions, exchange, settings, over, version, now_ms, count)
             self._sync(exchange, result)
+            self._tried = commit_token(self._folder, version, txn_id), result
             return _actions(result, minute, count)
 
         operation = _TAKE if exchange.records_max else _ACKNOWLEDGE
         turn = CommitInTurn(self._known.turns, self._clock, exchange.owner)
-        try:
-            self._change(operation, plan, deadline, {"member": exchange.owner}, turn)
-        except OutcomeUnknown as error:
-            self._unresolved = error.token, result
-            raise
+        by = {"member": exchange.owner}
+        self._change(operation, plan, deadline, by, turn, txn_id)
         if over:
             metrics.SHARE_LOCKS_ENDED.add(len(over), group=self.group)
         return result
@@ -327,9 +327,9 @@ class ShareLog:
         """The result of the last exchange, whose outcome was unknown; None if it was not and will
         not be made. Raises OutcomeUnknown if that is not known by the deadline.
         """
-        if self._unresolved is None:
+        if self._tried is None:
             return None
-        token, result = self._unresolved
+        token, result = self._tried
         txn_id = self._clock.unique_id()
 
         def write(state: TableState) -> Draft:
@@ -339,7 +339,6 @@ class ShareLog:
 
         with self._lock, self._known.turn:
             entry = resolve_commit(self._log, token, write, deadline)
-        self._unresolved = None
         return None if entry is None else result
 
     # --- transactions ---
@@ -562,12 +561,13 @@ class ShareLog:
         deadline: float,
         parameters: Mapping[str, str] = _NO_PARAMETERS,
         turn: CommitInTurn | None = None,
+        txn_id: str = "",
     ) -> bool:
         """Commit what `plan(group, version, now_ms)` returns for the slot `version` that is tried;
         nothing if that is no action. An entry that changes partitions makes the group a share
         group. Whether an entry was written.
         """
-        txn_id = self._clock.unique_id()
+        txn_id = txn_id or self._clock.unique_id()
 
         def write(state: TableState) -> Draft | Abandoned[None]:
             group, now = ShareGroup(state, self._folder), self._clock.time_ms()

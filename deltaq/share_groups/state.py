@@ -138,10 +138,19 @@ def back_off_ms(deliveries: int) -> int:
 
 
 def error_text(error: BaseException | str | None) -> str:
-    """What `Failure.error` says of an exception; empty for None."""
+    """What `Failure.error` says of an exception; empty for None. Raises TypeError."""
     if isinstance(error, BaseException):
-        error = f"{type(error).__name__}: {error}"
+        error = f"{type(error).__name__}: {_text_of(error)}"
+    elif not isinstance(error, str | None):
+        raise TypeError(f"error must be an exception or str, not {type(error).__name__}")
     return printable(error or "")[:ERROR_CHARS_MAX]
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # this can happen when its class has a `__str__` of its own
+        return "its text cannot be read"
 
 
 ACKNOWLEDGED = Status(RecordState.ACKNOWLEDGED)

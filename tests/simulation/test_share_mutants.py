@@ -115,8 +115,7 @@ def confirms_what_may_not_be_written(patch: pytest.MonkeyPatch) -> None:
         try:
             return exchanged(self, wanted, deadline)
         except OutcomeUnknown:
-            _, result = self._unresolved
-            self._unresolved = None
+            _, result = self._tried
             return result
 
     patch.setattr(ShareLog, "exchange", hopeful)
@@ -126,7 +125,7 @@ def returns_what_a_lost_entry_has_taken(patch: pytest.MonkeyPatch) -> None:
     resolve = ShareLog.resolve
 
     def hopeful(self: Any, deadline: float) -> Any:
-        result = None if self._unresolved is None else self._unresolved[1]
+        result = None if self._tried is None else self._tried[1]
         resolve(self, deadline)
         return result
 

@@ -112,6 +112,7 @@ def test_a_loop_raises_events_and_ends_with_its_consumer(shared: ShareWorld) -> 
         with pytest.raises(KafkaException):
             next(iter(consumer))
         shared.store.put(key, content)
+        shared.clock.advance(1)
         for message in consumer:
             assert message.delivery_count() == 2
             consumer.close()

@@ -221,7 +221,7 @@ class ShareConsumer(Generic[K, V]):
             )
         self._returned.accept_all()
         try:
-            found = self._wait(deadline)
+            found = self._converted(self._wait(deadline))
             self._call_back_before_return()
         except BaseException:
             self._returned.give_back_waiting()
@@ -229,8 +229,12 @@ class ShareConsumer(Generic[K, V]):
         if self._calls.is_ending:
             self._returned.give_back_waiting()
             return Messages()
-        self._set_waiting(found, is_waiting=False)
-        return Messages(found)
+        self._returned.return_all()
+        return found
+
+    def _converted(self, messages: list[Message[K, V]]) -> Messages[K, V]:
+        """The messages as the application gets them."""
+        return Messages(messages)
 
     def _wait(self, deadline: float) -> list[Message[K, V]]:
         """Messages, as soon as there are some."""
@@ -673,8 +677,7 @@ class ShareConsumer(Generic[K, V]):
     ) -> None:
         """Note the result of acknowledgements, for a call of the callback for each partition."""
         for place, of_partition in _by_partition(offsets).items():
-            if of_partition:
-                self._outcomes.append(({TopicPartition(*place, 0): set(of_partition)}, error))
+            self._outcomes.append(({TopicPartition(*place, 0): set(of_partition)}, error))
 
     def _note_transactions(self) -> None:
         """Note the outcomes of transactions that have acknowledged messages of this consumer."""
@@ -854,11 +857,12 @@ def _results_of(decided: DecidedRecords, found: Exchanged) -> Results:
 def _by_partition(
     offsets: Mapping[PartitionId, frozenset[int]],
 ) -> dict[tuple[str, int], frozenset[int]]:
-    """The offsets by topic and partition."""
+    """The offsets by topic and partition; none without any."""
     found: dict[tuple[str, int], frozenset[int]] = {}
     for key, of_partition in offsets.items():
-        place = key.topic, key.partition
-        found[place] = found.get(place, frozenset()) | of_partition
+        if of_partition:
+            place = key.topic, key.partition
+            found[place] = found.get(place, frozenset()) | of_partition
     return found
 
 

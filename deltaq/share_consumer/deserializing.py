@@ -19,6 +19,10 @@ class DeserializingShareConsumer(ShareConsumer[K, V]):
     """A `ShareConsumer` with the settings `key.deserializer` and `value.deserializer`: callables
     `(bytes, context) -> object`. Deserializers of a `Topic` handle take precedence. Mirrors
     `confluent_kafka.DeserializingShareConsumer`.
+
+    A record that cannot be deserialized has an `error()` of code _KEY_DESERIALIZATION or
+    _VALUE_DESERIALIZATION, and the key and value that were read. It can be acknowledged like any
+    other.
     """
 
     _deserializes: ClassVar[bool] = True
@@ -44,27 +48,12 @@ class DeserializingShareConsumer(ShareConsumer[K, V]):
             if isinstance(topic, Topic):
                 self._of_topics[topic.name] = topic.deserializers.over(self._deserializers)
 
-    def poll(self, timeout: float = -1) -> Messages[K, V]:
-        """As `ShareConsumer.poll`, with keys and values deserialized.
-
-        A record that cannot be deserialized has an `error()` of code _KEY_DESERIALIZATION or
-        _VALUE_DESERIALIZATION, and the key and value that were read. It can be acknowledged like
-        any other.
-        """
-        messages = super().poll(timeout)
-        try:
-            for message in messages:
-                self._deserialize(message)
-        except BaseException:
-            # This can happen when a signal handler raises: the application does not get them.
-            self._give_back_unseen(messages)
-            raise
-        return messages
-
-    def _deserialize(self, message: Message[K, V]) -> None:
-        if message.error() is None:
-            of_topic = self._of_topics.get(message.topic() or "", self._deserializers)
-            try:
-                of_topic.deserialize(message)
-            except ConsumeError as error:
-                message.set_error(error.error)
+    def _converted(self, messages: list[Message[K, V]]) -> Messages[K, V]:
+        for message in messages:
+            if message.error() is None:
+                of_topic = self._of_topics.get(message.topic() or "", self._deserializers)
+                try:
+                    of_topic.deserialize(message)
+                except ConsumeError as error:
+                    message.set_error(error.error)
+        return super()._converted(messages)

@@ -14,7 +14,7 @@ from deltaq.share_groups.state import Acknowledgement, error_text
 class ReturnedRecord:
     """A record in its delivery of this number, and what is decided of it; None as long as nothing
     is. `visible_ms`, `error` and `unseen` are those of the acknowledgement. If it `is_waiting`,
-    the application has not got it yet: a call is about to return it, or a loop yields it later.
+    the application has not got it yet: a loop yields it later.
     """
 
     deliveries: int
@@ -23,6 +23,8 @@ class ReturnedRecord:
     error: str = ""
     unseen: bool = False
     is_waiting: bool = False
+    poll: int = field(default=0, compare=False)
+    """The number of the call that has taken it."""
 
     @property
     def is_decided(self) -> bool:
@@ -62,15 +64,25 @@ class ReturnedRecords:
 
     _records: dict[PartitionId, dict[int, ReturnedRecord]] = field(default_factory=dict)
     _unreadable: dict[PartitionId, list[Acknowledgement]] = field(default_factory=dict)
+    _polls: int = 1
+    _returned_polls: int = 0
 
     def add(self, partition: PartitionId, deliveries: Mapping[int, int]) -> None:
-        """Note records that are about to be returned, and wait for that: their offsets, each with
-        the number of the delivery.
+        """Note records that are about to be returned: their offsets, each with the number of the
+        delivery. Until `return_all` they wait for that.
         """
         records = self._records.setdefault(partition, {})
         records |= {
-            offset: ReturnedRecord(number, is_waiting=True) for offset, number in deliveries.items()
+            offset: ReturnedRecord(number, poll=self._polls)
+            for offset, number in deliveries.items()
         }
+
+    def return_all(self) -> None:
+        """The records that were added are returned: in one step, as a signal handler may raise
+        between two.
+        """
+        self._returned_polls = self._polls
+        self._polls += 1
 
     def add_unreadable(self, partition: PartitionId, decided: Iterable[Acknowledgement]) -> None:
         """Note what is decided of offsets that are not returned."""
@@ -96,13 +108,16 @@ class ReturnedRecords:
 
     def received(self) -> list[ReturnedRecord]:
         """The records that the application has got."""
-        return [record for record in self._all() if not record.is_waiting]
+        return [record for record in self._all() if not self._is_waiting(record)]
 
     def give_back_waiting(self) -> None:
         """Have the records delivered again that the application has not got."""
         for record in self._all():
-            if record.is_waiting:
+            if self._is_waiting(record):
                 record.decide(AcknowledgeType.RELEASE, unseen=True)
+
+    def _is_waiting(self, record: ReturnedRecord) -> bool:
+        return record.is_waiting or record.poll > self._returned_polls
 
     def _all(self) -> Iterator[ReturnedRecord]:
         return (record for records in self._records.values() for record in records.values())
@@ -152,16 +167,20 @@ class ReturnedRecords:
         decided, unless that has happened meanwhile.
         """
         for key, offsets in decided.offsets.items():
-            records = self._records[key]
+            # An exception of a signal handler may have ended this, and it begins again.
+            records = self._records.get(key, {})
             renewed = decided.renewed[key] - refused.get(key, frozenset())
             for offset in (offsets - renewed) | decided.unseen[key]:
-                del records[offset]
+                records.pop(offset, None)
             for offset in renewed:
                 if records[offset].type is AcknowledgeType.RENEW:
                     records[offset].type = None
             if not records:
-                del self._records[key]
-        self._unreadable.clear()
+                self._records.pop(key, None)
+        for key, written in decided.acknowledgements.items():
+            left = [each for each in self._unreadable.pop(key, ()) if each not in {*written}]
+            if left:
+                self._unreadable[key] = left
 
 
 def _offset(record: tuple[int, ReturnedRecord]) -> int:

@@ -149,7 +149,7 @@ def error_text(error: BaseException | str | None) -> str:
 def _text_of(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception:  # this can happen when its class has a `__str__` of its own
+    except Exception:  # noqa: BLE001 - its class may have a `__str__` of its own
         return "its text cannot be read"
 
 

@@ -8,14 +8,15 @@ import signal
 import sys
 import weakref
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from dis import opname
 from functools import partial
+from itertools import count
 from types import FrameType
 from typing import Any
 
-__all__ = ["Interrupted", "InterruptedCall", "interrupted"]
+__all__ = ["Interrupted", "InterruptedCall", "at_every_place", "interrupted"]
 
 _SILENT = re.compile(
     r"CACHE|COPY|DUP_TOP|ROT_\w+|SWAP|NOP|PRECALL|PUSH_NULL|KW_NAMES|POP_BLOCK|EXTENDED_ARG|MAKE_CELL|RETURN_(CONST|VALUE)"
@@ -108,6 +109,20 @@ def interrupted(
     sys.settrace(traced)
     signal.signal(signal.SIGINT, handled)
     return InterruptedCall(place != "", place, raised, result)
+
+
+def at_every_place(
+    call: Callable[[], Any], before: Callable[[], object], step: int = 1, first: int = 0, **how: Any
+) -> Iterator[InterruptedCall]:
+    """The outcomes of `call`, interrupted at one place after the other; `before` runs ahead of
+    each.
+    """
+    for point in count(first, step):
+        before()
+        outcome = interrupted(call, point, **how)
+        if not outcome.reached:
+            return
+        yield outcome
 
 
 def _ignore_above(frame: FrameType | None) -> None:

@@ -11,7 +11,6 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
-from itertools import count
 from typing import Any
 
 import pytest
@@ -32,7 +31,7 @@ from deltaq.consumer.reconciliation import Unassigned
 from deltaq.groups.log import GroupLog
 from deltaq.store import open_store
 from deltaq.testing import Fault, FaultyStore, Rule
-from tests.doubles.interrupts import Interrupted, InterruptedCall, interrupted
+from tests.doubles.interrupts import Interrupted, InterruptedCall, at_every_place
 from tests.doubles.reading import TIMEOUT_S, eventually
 
 COMMITTING = tuple(
@@ -65,20 +64,6 @@ def consumer(root: str, **conf: Any) -> Consumer:
         "auto.offset.reset": "earliest",
     }
     return Consumer(base | {"auto.commit.interval.ms": 3_600_000} | conf)
-
-
-def at_every_place(
-    call: Callable[[], Any], before: Callable[[], None], step: int = 1, first: int = 0, **how: Any
-) -> Iterator[InterruptedCall]:
-    """The outcomes of `call`, interrupted at one place after the other; `before` runs ahead of
-    each.
-    """
-    for point in count(first, step):
-        before()
-        outcome = interrupted(call, point, **how)
-        if not outcome.reached:
-            return
-        yield outcome
 
 
 def returned(result: Any) -> list[int]:

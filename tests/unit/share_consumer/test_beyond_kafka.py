@@ -103,6 +103,112 @@ def test_a_message_whose_lock_is_over_before_its_turn_is_not_yielded(shared: Sha
     assert found == [(0, 1), (1, 1), (2, 1)]
 
 
+def test_a_loop_takes_what_its_body_is_done_with_in_time(shared: ShareWorld) -> None:
+    """No message of a slow loop waits for so long that its lock ends."""
+    shared.fill(40)
+    found = []
+    with shared.consumer() as consumer:
+        for message in consumer:
+            found.append((message.offset(), message.delivery_count()))
+            assert consumer._returned.undecided <= 2
+            shared.clock.advance(LOCK_S / 4)
+            if len(found) == 40:
+                break
+    assert found == [(offset, 1) for offset in range(40)]
+
+
+def test_what_waits_for_half_of_its_lock_is_given_back(shared: ShareWorld) -> None:
+    shared.fill(4)
+    found = []
+    with shared.consumer() as consumer:
+        consumer._pace.records = 4
+        for message in consumer:
+            found.append((message.offset(), message.delivery_count()))
+            shared.clock.advance(LOCK_S / 4 + 1)
+            if len(found) == 2:
+                with shared.consumer() as other:
+                    assert other.poll(0).is_empty()
+            if len(found) == 4:
+                break
+    assert found == [(offset, 1) for offset in range(4)]
+
+
+def test_a_loop_takes_more_each_time_and_one_at_first(
+    shared: ShareWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared.fill(60)
+    taken: list[int] = []
+    with shared.consumer(max_poll_records=10) as consumer:
+        receive = consumer.poll
+
+        def poll(timeout: float) -> Any:
+            messages = receive(timeout)
+            taken.append(len(messages))
+            return messages
+
+        monkeypatch.setattr(consumer, "poll", poll)
+        for message in consumer:
+            if message.offset() == 34:
+                shared.clock.advance(LOCK_S / 2)
+            if message.offset() == 40:
+                break
+        assert taken == [1, 2, 4, 8, 10, 10, 6]
+        # Other calls take as many as ever.
+        assert len(receive(0)) == 10
+
+
+def test_what_close_in_a_body_finds_waiting_was_not_delivered(shared: ShareWorld) -> None:
+    shared.fill(3)
+    with shared.consumer() as consumer:
+        consumer._pace.records = 3
+        for message in consumer:
+            assert message.offset() == 0
+            consumer.close()
+    with shared.consumer() as other:
+        assert places(other.poll(0)) == [(0, 2), (1, 1), (2, 1)]
+
+
+def test_the_callback_hears_of_what_was_yielded_only(shared: ShareWorld) -> None:
+    shared.fill(3)
+    heard: list[Any] = []
+    with shared.consumer() as consumer:
+        consumer.set_acknowledgement_commit_callback(lambda offsets, error: heard.append(offsets))
+        consumer._pace.records = 3
+        for _ in consumer:
+            break
+        assert consumer.commit_sync() == {T: None}
+        assert heard == [{T: {0}}]
+
+
+def test_a_poll_in_the_body_gives_back_what_waits(shared: ShareWorld) -> None:
+    shared.fill(3)
+    found = []
+    with shared.consumer() as consumer:
+        consumer._pace.records = 2
+        for message in consumer:
+            found.append(message.offset())
+            if len(found) == 1:
+                found += [each.offset() for each in consumer.poll(0)]
+            if len(found) > 2:
+                break
+        consumer.commit_sync()
+    assert found == [0, 1, 2]
+
+
+def test_a_body_that_renews_a_lock_has_decided_nothing(shared: ShareWorld) -> None:
+    shared.fill(2)
+    with shared.consumer(explicit=True) as consumer:
+        for message in consumer:
+            consumer.acknowledge(message, RENEW)
+            if message.offset() == 1:
+                break
+        assert consumer.poll(0).is_empty()
+        shared.clock.advance(1)
+        (message,) = consumer.poll(0)
+        assert places([message]) == [(1, 2)]
+        consumer.acknowledge(message)
+
+
 def test_a_loop_raises_events_and_ends_with_its_consumer(shared: ShareWorld) -> None:
     shared.fill(1)
     (key,) = [entry.key for entry in shared.store.list("topics/t/") if "parquet" in entry.key]

@@ -524,6 +524,56 @@ def test_an_outage_delays_messages_and_loses_no_acknowledgement(shared: ShareWor
     assert [(state.start, state.end) for state in shared.states()] == [(1, 1)]
 
 
+def test_messages_that_an_outage_keeps_from_being_read_are_delivered_after_it(
+    shared: ShareWorld,
+) -> None:
+    shared.fill(1)
+    failing = FaultyStore(shared.store)
+    consumer = ShareConsumer(
+        {"bootstrap.servers": "memory://shared", "group.id": "g"},
+        store=failing,
+        clock=shared.clock,
+    )
+    with consumer:
+        consumer.subscribe(["t"])
+        failing.add(Rule("read", "topics/t/*.parquet", Fault.error_before(), times=None))
+        for _ in range(10):
+            assert consumer.poll(0).is_empty()
+        failing.clear()
+        assert places(consumer.poll(0)) == [(0, 1)]
+
+
+@pytest.mark.parametrize("method", ["release", "reject"])
+def test_an_error_that_is_no_text_is_refused_and_decides_nothing(
+    shared: ShareWorld, method: str
+) -> None:
+    class Silent(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    shared.fill(1)
+    with shared.consumer(explicit=True) as consumer:
+        (message,) = consumer.poll(0)
+        with pytest.raises(TypeError, match="error must be an exception or str, not int"):
+            getattr(consumer, method)(message, error=5)
+        with pytest.raises(IllegalStateException, match="1 records from previous poll"):
+            consumer.poll(0)
+        getattr(consumer, method)(message, error=Silent())
+        assert consumer.commit_sync() == {T: None}
+
+
+def test_a_found_message_makes_the_next_wait_a_short_one(
+    shared: ShareWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On an object store, idle consumers ask less and less often."""
+    waits: list[bool] = []
+    with shared.consumer() as consumer:
+        monkeypatch.setattr(consumer._timer, "wait", lambda found, **_: waits.append(found))
+        shared.fill(1)
+        assert len(consumer.poll(1)) == 1
+    assert waits == [True]
+
+
 @pytest.mark.parametrize("fault", [Fault.error_before(), Fault.error_after()], ids=["no", "yes"])
 def test_a_commit_with_an_unknown_outcome_is_resolved_by_the_next_one(
     shared: ShareWorld, fault: Fault

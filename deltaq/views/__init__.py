@@ -4,8 +4,10 @@ the SQL over the offsets that it names, and all views of a group have the same o
 Modules:
 
 * `group`: a group of views as users see it
-* `query`, `one_result`, `program`: what tells the rows of a view apart, and why its SQL has no
-  single right result, as pure functions; the views of a group in their order
+* `query`, `rows_apart`, `one_result`, `program`: what the SQL of a view says, what tells its
+  rows apart, and why it has no single right result, as pure functions; the views of a group in
+  their order
+* `compared_types`: whether the joins of a view compare row keys without a cast
 * `engine`, `inputs`: the views in DuckDB, in full or by rules; the topics and tables that they
   read, at a cut
 * `declared`, `column_text`, `decoding`, `registry_inputs`: columns that are declared for topics of

@@ -29,6 +29,7 @@ from deltaq.tools.duckdb_tables import (
     registered,
     sources,
 )
+from deltaq.views.compared_types import check_compared
 from deltaq.views.functions import Failures, named_failure, register
 from deltaq.views.incremental import (
     FLOATS,
@@ -284,6 +285,7 @@ class ViewEngine:
                 for name, of in types.items()
             }
             self._check_columns(view)
+            check_compared(self._connection, self._program, view)
         if self._rules.is_tracked(view.name):
             own = casts(self._types[view.name])
             self._rules.replace(view.name, f"select {own}, _w from ({self._compared(view)})")

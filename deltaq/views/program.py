@@ -8,6 +8,7 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
+from functools import partial
 from graphlib import CycleError, TopologicalSorter
 
 from deltaq.errors import InvalidConfig
@@ -18,6 +19,7 @@ from deltaq.views.declared import DeclaredInput
 from deltaq.views.functions import ViewFunction
 from deltaq.views.one_result import why_not
 from deltaq.views.query import Functions, calls_now, reads_column, row_key
+from deltaq.views.rows_apart import Comparison
 from deltaq.views.tick_clock import CLOCK
 
 EXTRA = "views"
@@ -53,7 +55,8 @@ class View:
     """A view. `key` are the columns that tell its rows apart, none for a view with one row; None if
     it has no such columns. `is_key_of_sql`: the SQL implies that no two rows have the same key.
     `reads` are the views and topics that it reads, and the clock; `names_clock`: in FROM.
-    `names_rowid`: it reads a column of this name.
+    `names_rowid`: it reads a column of this name. `compares_keys`: its order is total only if joins
+    compare keys with values of their type.
     """
 
     name: str
@@ -63,6 +66,7 @@ class View:
     reads: tuple[str, ...]
     names_clock: bool
     names_rowid: bool
+    compares_keys: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,13 @@ class ViewProgram:
         """The topics that the views read, by name."""
         own = {CLOCK, *(view.name for view in self.views)}
         return tuple(sorted({name for view in self.views for name in view.reads} - own))
+
+    @property
+    def row_keys(self) -> dict[str, tuple[str, ...] | None]:
+        """The row keys of the views, by name in lower case; None for one without, and for a Delta
+        table.
+        """
+        return _row_keys({view.name: view.key for view in self.views}, self.declared)
 
     @property
     def reads_clock(self) -> bool:
@@ -141,7 +152,7 @@ def compiled(
     for name in _checked(group, queries):
         check_topic(view_topic(group, name))
     with connected(EXTRA, threads=1) as connection:
-        functions = _functions(connection)
+        functions = functions_of(connection)
         _check_functions(connection, calls)
         found = {query.name: _parsed_view(connection, query) for query in queries}
         # DuckDB takes names in any case.
@@ -158,10 +169,14 @@ def compiled(
         keys = {
             query.name: of_sql[query.name] if query.key is None else query.key for query in queries
         }
-        by_lower = {name.lower(): key for name, key in keys.items()}
+        by_lower = _row_keys(keys, declared)
+        compare_keys = set()
         for name, query in found.items():
-            for reason in why_not(query, functions, by_lower):
+            compared = list[Comparison]()
+            for reason in why_not(query, functions, by_lower, partial(_assumed, compared)):
                 raise InvalidConfig(f"view {name!r} {reason}", key=name)
+            if compared:
+                compare_keys.add(name)
     sql = {query.name: query.sql for query in queries}
     order = _in_order(
         {name: [table for table in of if table in found] for name, of in reads.items()}
@@ -175,12 +190,27 @@ def compiled(
             tuple(sorted(reads[name])),
             CLOCK in tables[name],
             reads_column(found[name], "rowid"),
+            name in compare_keys,
         )
         for name in order
     )
     program = ViewProgram(group, tuple(views), tuple(calls), tuple(declared))
     _check_read(program)
     return program
+
+
+def _row_keys(
+    keys: Mapping[str, tuple[str, ...] | None], declared: Sequence[DeclaredInput]
+) -> dict[str, tuple[str, ...] | None]:
+    # Rows of a Delta table have no place.
+    found = dict.fromkeys((of.name.lower() for of in declared if of.delta), None)
+    return found | {name.lower(): key for name, key in keys.items()}
+
+
+def _assumed(compared: list[Comparison], comparison: Comparison) -> bool:
+    """Take a comparison for one without a cast, and note it: types are not known yet."""
+    compared.append(comparison)
+    return True
 
 
 def _check_read(program: ViewProgram) -> None:
@@ -225,7 +255,8 @@ def _parsed_view(connection: Connection, query: ViewQuery) -> dict[str, object]:
     return found
 
 
-def _functions(connection: Connection) -> Functions:
+def functions_of(connection: Connection) -> Functions:
+    """The functions of a connection that has no others than DuckDB's."""
     rows = connection.execute(
         "select function_name, function_type, stability, macro_definition from duckdb_functions()"
     ).fetchall()

@@ -47,25 +47,26 @@ def select_key(select: Node, functions: Functions) -> tuple[str, ...] | None:
     distinct = [found for found in select["modifiers"] if found["type"] == "DISTINCT_MODIFIER"]
     if distinct:
         return None if distinct[0].get("distinct_on_targets") else _whole(map(name_of, columns))
-    is_one_row = not is_flat and all(_has_aggregate(column, functions) for column in columns)
+    is_one_row = not is_flat and all(has_aggregate(column, functions) for column in columns)
     return () if is_one_row and select["qualify"] is None else None
 
 
 def is_grouped(select: Node) -> bool:
     """Whether a query has GROUP BY."""
-    return _is_by_all(select) or bool(select["group_expressions"])
+    return is_by_all(select) or bool(select["group_expressions"])
 
 
-def _is_by_all(select: Node) -> bool:
+def is_by_all(select: Node) -> bool:
+    """Whether a query has GROUP BY ALL."""
     return bool(select["aggregate_handling"] == "FORCE_AGGREGATES")
 
 
 def _group_key(select: Node, functions: Functions) -> tuple[str, ...] | None:
     columns = select["select_list"]
     names = [name_of(column) for column in columns]
-    if _is_by_all(select):
+    if is_by_all(select):
         pairs = zip(names, columns, strict=True)
-        return _whole(name for name, column in pairs if not _has_aggregate(column, functions))
+        return _whole(name for name, column in pairs if not has_aggregate(column, functions))
     if len(select["group_sets"]) > 1:
         return None
     groups = select["group_expressions"]
@@ -83,7 +84,7 @@ def makes_rows(column: Node, functions: Functions) -> bool:
 
 def reads_column(query: Node, column: str) -> bool:
     """Whether an expression of a query is a column of this name, in lower case."""
-    return column in lowered(_all_references(query))
+    return column in lowered(all_references(query))
 
 
 def lowered(names: Iterable[str]) -> frozenset[str]:
@@ -116,8 +117,21 @@ def named(expression: Node, names: Sequence[str | None]) -> str | None:
     """
     if expression["class"] != "CONSTANT":
         return reference(expression)
-    place = expression["value"].get("value")
-    return names[place - 1] if isinstance(place, int) and 0 < place <= len(names) else None
+    place = _place(expression)
+    return names[place - 1] if 0 < place <= len(names) else None
+
+
+def placed_column(expression: Node, columns: Sequence[Node]) -> Node | None:
+    """The column that stands in GROUP BY by its place; None for another expression."""
+    before = [*takewhile(lambda column: column["class"] != "STAR", columns)]
+    place = _place(expression)
+    return before[place - 1] if 0 < place <= len(before) else None
+
+
+def _place(expression: Node) -> int:
+    """The place that an expression of GROUP BY or ORDER BY is; 0 for another expression."""
+    place = expression["value"].get("value") if expression["class"] == "CONSTANT" else None
+    return place if isinstance(place, int) else 0
 
 
 def placed(columns: Sequence[Node]) -> list[str | None]:
@@ -143,11 +157,11 @@ def _column_of(
             return name
     for column, name in zip(columns, names, strict=True):
         if column["alias"] and column["alias"] == name_of_group:
-            return name if _all_references(column) - set(grouped) else None
+            return name if all_references(column) - set(grouped) else None
     return None
 
 
-def _all_references(node: Node) -> set[str]:
+def all_references(node: Node) -> set[str]:
     """The names of the columns that an expression reads."""
     return {name for found in nodes(node) if "class" in found and (name := reference(found))}
 
@@ -163,14 +177,14 @@ def bare(node: object) -> object:
     return [bare(inner) for inner in node] if isinstance(node, list) else node
 
 
-def _has_aggregate(node: object, functions: Functions) -> bool:
+def has_aggregate(node: object, functions: Functions) -> bool:
     """Whether an expression has an aggregate of its own query."""
     if isinstance(node, list):
-        return any(_has_aggregate(inner, functions) for inner in node)
+        return any(has_aggregate(inner, functions) for inner in node)
     if not isinstance(node, dict) or node.get("class") == "SUBQUERY":
         return False
     is_one = node.get("class") == "FUNCTION" and node["function_name"] in functions.aggregates
-    return is_one or _has_aggregate([*node.values()], functions)
+    return is_one or has_aggregate([*node.values()], functions)
 
 
 def nodes(node: object) -> Iterator[Node]:

@@ -7,9 +7,13 @@ import pytest
 from deltaq.errors import InvalidConfig
 from deltaq.views import Views
 
+BOTH = "a._partition, a._offset, b._partition, b._offset"
+
 
 def program(sql: str, **others: str):
     views = Views("g", "memory://query")
+    if "disk" in sql:
+        views.input("disk", delta="/lake/disk")
     for name, text in others.items():
         views.view(name, text)
     views.view("v", sql)
@@ -188,6 +192,66 @@ def test_the_row_key_is_what_the_sql_tells(sql, key):
         ),
         ('select lag(k) over (order by k) as l from "a".sums', "calls lag()"),
         ("select a from t order by row_number() over (order by b), a limit 1", "row_number()"),
+        *(
+            (f"select lag(a.x) over (order by {order}) as l from {rows}", "may be equal")
+            for order, rows in (
+                ("_partition, _offset", "t a join u b on a.x = b.x"),
+                ("a._partition, a._offset", "t a, u b"),
+                ("a._partition, a._offset, b._partition", "t a cross join u b"),
+                (BOTH, "t a full join u b on a.x = b.x"),
+                ("a._partition, a._offset", "t a join sums on sums.k = sums.f.k"),
+                ("a._partition, a._offset", "t a join sums on sums.k = f.k"),
+                ("a._partition, a._offset", "t a join sums x on x.k = x.a.k"),
+                ("a._partition, a._offset", "sums left join t a on sums.k = a.x"),
+                ("x.a._partition, x.a._offset", "t a join sums x on x.k = a.x"),
+                (
+                    "a._partition, a._offset",
+                    "t a join (sums s join sums o on s.s = o.s) on s.k = o.k",
+                ),
+                (
+                    "_partition, _offset",
+                    "sums join (select * from t where t.a = s) a on sums.k = a.x",
+                ),
+                ("k", "(select sum(s) as k, k from sums group by k) a"),
+                ("p, o", "(select _partition as p, x as o, _offset as o from t) a"),
+                ("p, o", "(select *, _partition as p, _offset as o from t) a"),
+                ("_partition, _offset", "(select c.*, t.* from t, changes c) a"),
+                (
+                    "_partition, _offset",
+                    "(select c._offset, t.* from t join sums using (k), changes c)",
+                ),
+                ("_partition, _offset", "disk a"),
+            )
+        ),
+        *(
+            (sql, "has a LIMIT")
+            for sql in (
+                "select k from t right join sums using (k) order by t.k limit 1",
+                "select sum(b) as a, t.a from t group by t.a order by a limit 1",
+                "select a as _offset, _partition from t order by (_partition, _offset) limit 1",
+                "select a from t limit all offset 2",
+                "select a from t offset 2",
+                "select a from t limit (select 0)",
+            )
+        ),
+        (
+            "with w(x, k) as (select k, s from sums) select lag(x) over (order by k) as l from w",
+            "calls lag()",
+        ),
+        (
+            (
+                "select a % 2 as b, t.b as c, row_number() over (order by b, c) as n from t "
+                "group by 1, 2"
+            ),
+            "calls row_number()",
+        ),
+        (
+            (
+                "select b % 2 as e, sum(a) as s from t group by all "
+                "qualify row_number() over (order by b) < 3"
+            ),
+            "calls row_number()",
+        ),
         ("select row_number() over (order by lower(a)) as n from t group by lower(a)", "may be"),
         ("select row_number() over (order by a, b) as n from t group by rollup (a, b)", "may be"),
         ("delete from t", "Only SELECT statements"),
@@ -239,6 +303,39 @@ def test_sql_without_one_right_result_is_refused_by_name(sql, reason):
                 "(select t.* from t join sums using (k))",
             )
         ),
+        *(
+            f"select lag(a.x) over (order by {order}) as l from {rows}"
+            for order, rows in (
+                (BOTH, "t a join u b on a.x < b.x"),
+                (BOTH, "t a, u b"),
+                (BOTH, "t a cross join u b"),
+                (BOTH, "t a left join u b using (x)"),
+                (BOTH, "t a right join u b using (x)"),
+                (BOTH, "t a natural join u b"),
+                ("_partition, _offset, k", "t a, sums"),
+                ("_partition, _offset", "sums join t a on a.x = sums.k"),
+                ("a._partition, a._offset", "sums right join t a using (k)"),
+                ("_partition, _offset", "t a semi join u on a.x = u.x"),
+                ("_partition, _offset", "t a anti join u using (x)"),
+                ("_partition, _offset", "(select * from t semi join u using (x)) a"),
+                ("p, o", "(select _partition as p, t._offset as o, x from t) a"),
+                (
+                    "q, o",
+                    "(select p as q, o, x from (select _partition as p, _offset as o, x from t)) a",
+                ),
+                ("j", "(select k as j, s as x from sums) a"),
+                ("(_partition, _offset)", "t a"),
+                ("{'p': _partition, 'o': _offset}", "t a"),
+            )
+        ),
+        f"select a.x, list(b.x order by {BOTH}) as l from t a, u b group by 1",
+        f"select a.x from t a join u b on a.x = b.x order by {BOTH} limit 3",
+        "select a from t order by (_partition, _offset) limit 1",
+        "select a as _offset from t order by t._partition, t._offset limit 1",
+        "select t.a as x, t.b from t order by t.a, b limit 1",
+        *(f"select a from t {limit}" for limit in ("limit 0", "limit all", "limit null offset 0")),
+        "select a, sum(b) as s from t group by all qualify row_number() over (order by a) < 3",
+        "select a % 2 as e, sum(b) as s from t group by all qualify lag(e) over (order by e) < 3",
         "with w as (select * from t) select list(a order by _partition, _offset) as l from w",
         "select a, list(b order by t._partition, t._offset) as l from t group by a",
         "select v from t order by _partition, _offset limit 1",

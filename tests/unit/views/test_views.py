@@ -669,6 +669,48 @@ def test_a_sorted_list_is_the_same_by_rules(mode: Any):
     assert views.check() == []
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "is_taken"),
+    [
+        ("VARCHAR", "amount", False),
+        ("VARCHAR", "amount::varchar", True),
+        ("BIGINT", "amount::double", False),
+        ("BIGINT", "amount::decimal(18,2)", False),
+        ("DECIMAL(18,0)", "amount::decimal(18,1)", False),
+        ("BIGINT", "amount::varchar", False),
+        ("BIGINT", "amount::int", True),
+        ("BOOLEAN", "amount", False),
+    ],
+)
+@pytest.mark.parametrize(
+    "rows",
+    [
+        "each e join texts on texts.k = e.v",
+        "each e join texts on e.v = texts.k",
+        "(select v as k, x, p, o from each) e join texts using (k)",
+        "(with w as (select * from texts) select e.*, w.k from each e left join w on e.v = w.k) e",
+    ],
+)
+def test_an_order_depends_on_the_types_that_a_join_compares(
+    key: str, value: str, is_taken: bool, rows: str
+):
+    transfers()
+    transfer((1, 2, 5))
+    views = Views("g", ROOT)
+    views.view("texts", f"select source::{key} as k, count(*) as n from transfers group by 1")
+    each = (
+        f"each as (select {value} as v, amount as x, _partition as p, _offset as o from transfers)"
+    )
+    views.view("v", f"with {each} select list(e.x order by p, o) as l from {rows}")
+    if is_taken:
+        views.run(until="now")
+        return
+    with pytest.raises(InvalidConfig, match=r"view 'v' calls list.*compares 'k' of type .* CAST"):
+        views.run(until="now")
+    with pytest.raises(UnknownTopic):
+        Topic("g.texts", bootstrap_servers=ROOT).describe()
+
+
 def test_a_view_with_another_row_key_is_refused():
     transfers()
     transfer((1, 2, 5))

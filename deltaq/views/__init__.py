@@ -13,6 +13,7 @@ Modules:
 * `declared`, `column_text`, `decoding`, `registry_inputs`: columns that are declared for topics of
   bytes, and as text; records decoded into them; columns and values of the schema registry
 * `delta_tables`: Delta tables that other programs write; deltalake is known only here
+* `plain_floats`: floats in one form, where DuckDB takes different ones for equal
 * `functions`, `operators`: Python functions that the SQL calls; SQL that is written by methods
 * `tick_clock`: the one time of a tick, which views read
 * `rules`, `planning`, `planning_parts`, `planning_sums`, `planning_time`, `incremental`: how rows

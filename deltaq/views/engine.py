@@ -43,6 +43,7 @@ from deltaq.views.incremental import (
     now,
 )
 from deltaq.views.modes import Mode, ViewMode
+from deltaq.views.plain_floats import plain_table
 from deltaq.views.program import EXTRA, KEY, TICK, WEIGHT, View, ViewProgram
 from deltaq.views.rules import NoRule
 from deltaq.views.runs import RunFolder
@@ -83,7 +84,8 @@ have.
 @dataclass(frozen=True, slots=True)
 class ViewChanges:
     """What has changed in a view: `come` are its new rows and `gone` the old ones, in the columns
-    of its topic. Both have `_key` if the view has a row key, and `weight` if not.
+    of its topic, with floats in one form. Both have `_key` if the view has a row key, and `weight`
+    if not.
     """
 
     come: pa.Table
@@ -348,7 +350,7 @@ class ViewEngine:
         if view.key is not None:
             parts = ", ".join(self._key_part(view.name, name) for name in view.key)
             key = f", encode(json_array({parts})::varchar) as {KEY}"
-        rows = self._table(f"select *{key} from ({query})")
+        rows = plain_table(self._table(f"select *{key} from ({query})"))
         weights = rows.column("_w")
         rows = rows.drop_columns("_w")
         if view.key is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -22,6 +22,7 @@ from deltaq.views.declared import DeclaredInput
 from deltaq.views.decoding import decoded_rows
 from deltaq.views.delta_tables import DeltaSource, DeltaVersion
 from deltaq.views.evaluation import InputTables
+from deltaq.views.plain_floats import plain_rows
 from deltaq.views.program import ViewProgram
 from deltaq.views.registry_inputs import RegistryColumns
 from deltaq.views.tick_clock import CLOCK
@@ -190,11 +191,12 @@ class Inputs:
 
     def _rows(
         self, name: str, ranges: Ranges, form: InputForm
-    ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        declared = self.declared.get(name)
+    ) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
+        topic, declared = self._topic(name), self.declared.get(name)
         if declared is None or not isinstance(form.schema, TopicSchema):
-            return rows_of(self._topic(name), ranges)
-        return decoded_rows(self._topic(name), ranges, declared, form.schema, self.registry.client)
+            return plain_rows(*rows_of(topic, ranges))
+        client = self.registry.client
+        return plain_rows(*decoded_rows(topic, ranges, declared, form.schema, client))
 
     def _topic(self, name: str) -> Topic:
         return Topic(name, store=self.store, clock=self.clock)
@@ -249,13 +251,13 @@ def _load_table(
         reason = f"version {version.version} of the table of {source.name!r} has other columns"
         raise InvalidConfig(reason, key=source.name)
     if had == after.starts:
-        engine.add_rows(name, *version.rows())
+        engine.add_rows(name, *plain_rows(*version.rows()))
         return
     added = version.added_since(had[0] - 1)
     if added is None:
-        engine.replace_rows(name, *version.rows())
+        engine.replace_rows(name, *plain_rows(*version.rows()))
     else:
-        engine.add_rows(name, *added)
+        engine.add_rows(name, *plain_rows(*added))
 
 
 def _after(name: str, before: InputCut, now: InputCut, moves: bool) -> InputCut:

@@ -7,6 +7,7 @@ Modules:
 * `query`, `rows_apart`, `one_result`, `program`: what the SQL of a view says, what tells its
   rows apart, and why it has no single right result, as pure functions; the views of a group in
   their order
+* `view_columns`: the columns of a view, and which it cannot have
 * `compared_types`: whether the joins of a view compare row keys without a cast
 * `engine`, `inputs`: the views in DuckDB, in full or by rules; the topics and tables that they
   read, at a cut

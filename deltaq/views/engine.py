@@ -44,10 +44,11 @@ from deltaq.views.incremental import (
 )
 from deltaq.views.modes import Mode, ViewMode
 from deltaq.views.plain_floats import plain_table
-from deltaq.views.program import EXTRA, KEY, TICK, WEIGHT, View, ViewProgram
+from deltaq.views.program import EXTRA, KEY, WEIGHT, View, ViewProgram
 from deltaq.views.rules import NoRule
 from deltaq.views.runs import RunFolder
 from deltaq.views.tick_clock import CLOCK, create_clock, set_clock, shown_s
+from deltaq.views.view_columns import check_columns, check_stored, has_floats, stored_types
 
 _log = logging.getLogger("deltaq.views")
 
@@ -57,27 +58,6 @@ _BEFORE = "before"
 DELETED = "_deleted"
 """A column of records that are added, and of no input: which of them are tombstones. Without it,
 those are whose own columns are all null.
-"""
-
-_STORED = {
-    "HUGEINT": "DECIMAL(38,0)",
-    "UHUGEINT": "DECIMAL(38,0)",
-    "UBIGINT": "DECIMAL(20,0)",
-    "UINTEGER": "BIGINT",
-    "USMALLINT": "INTEGER",
-    "UTINYINT": "SMALLINT",
-    "UUID": "VARCHAR",
-    "JSON": "VARCHAR",
-    "TIME": "VARCHAR",
-    "INTERVAL": "VARCHAR",
-    "BIT": "VARCHAR",
-    "TIMESTAMP": "TIMESTAMP WITH TIME ZONE",
-    "TIMESTAMP_S": "TIMESTAMP WITH TIME ZONE",
-    "TIMESTAMP_MS": "TIMESTAMP WITH TIME ZONE",
-    "TIMESTAMP_NS": "TIMESTAMP WITH TIME ZONE",
-}
-"""The type of a column in the view's topic, for types of DuckDB that a table of Delta does not
-have.
 """
 
 
@@ -282,37 +262,17 @@ class ViewEngine:
         self._connection.execute(f"create or replace {kind} {now(view.name)} as {view.sql}")
         if view.name not in self._types:
             self._types[view.name] = types = described(self._connection, now(view.name))
-            self._stored[view.name] = {
-                name: "VARCHAR" if of.startswith("ENUM") else _STORED.get(of, of)
-                for name, of in types.items()
-            }
-            self._check_columns(view)
-            check_compared(self._connection, self._program, view)
+            self._stored[view.name] = stored_types(types)
+            self._check(view)
         if self._rules.is_tracked(view.name):
             own = casts(self._types[view.name])
             self._rules.replace(view.name, f"select {own}, _w from ({self._compared(view)})")
 
-    def _check_columns(self, view: View) -> None:
-        names = {name.lower() for name in self._stored[view.name]}
-        for name in sorted(names & {TICK, WEIGHT}):
-            reason = f"view {view.name!r} has a column {name!r}, which belongs to deltaq: rename it"
-            raise InvalidConfig(reason, key=view.name)
-        for name in view.key or ():
-            if name.lower() not in names:
-                reason = f"the key of view {view.name!r} names {name!r}, which is no column of it"
-                raise InvalidConfig(reason, key=view.name)
-            kind = self._column_type(self._types, view.name, name)
-            if _has_several_texts(kind):
-                reason = (
-                    f"the row key of view {view.name!r} has the column {name!r} of type {kind}, "
-                    "of which equal values may be written in several ways or different ones in "
-                    "one: have a number or text in its place, such as epoch_us() of a time"
-                )
-                raise InvalidConfig(reason, key=view.name)
+    def _check(self, view: View) -> None:
         readable = {column.lower() for read in view.reads for column in self._types[read]}
-        if view.names_rowid and "rowid" not in readable:
-            reason = f"view {view.name!r} reads rowid, which rows have by chance: remove it"
-            raise InvalidConfig(reason, key=view.name)
+        check_columns(view, self._types[view.name], readable)
+        check_stored(view.name, self.columns(view.name))
+        check_compared(self._connection, self._program, view)
 
     def columns(self, view: str) -> pa.Schema:
         """The columns of a view in its topic, without `tick` and `weight`. After `evaluate`."""
@@ -430,7 +390,7 @@ class ViewEngine:
                 self._evaluate_in_full(view, "table")
                 self._keep(view)
             # Evaluated anew, it may differ in the last digits of floats from what was published.
-            if view.name not in views and _has_floats(self._types[view.name].values()):
+            if view.name not in views and has_floats(self._types[view.name].values()):
                 return False
         for view in self._program.views:
             if view.name in views and self.modes[view.name].may_resume:
@@ -547,16 +507,6 @@ class ViewEngine:
 
     def _table(self, sql: str) -> pa.Table:
         return fetched(self._connection, sql)
-
-
-def _has_floats(kinds: Iterable[str]) -> bool:
-    return any(of in kind for kind in kinds for of in FLOATS)
-
-
-def _has_several_texts(kind: str) -> bool:
-    """Whether a key made of values of a type does not tell them apart as DuckDB does."""
-    is_nested_float = kind not in FLOATS and _has_floats([kind])
-    return is_nested_float or "INTERVAL" in kind or "TIMESTAMP_NS" in kind
 
 
 def is_there(columns: pa.Schema) -> str:

@@ -24,7 +24,7 @@ from deltaq.views.health import RunnerProgress
 from deltaq.views.holding import GroupHolds, is_kept
 from deltaq.views.inputs import ChosenCut, InputForm, Inputs
 from deltaq.views.modes import Mode
-from deltaq.views.program import KEY, ViewProgram, ViewQuery, ticks_topic, view_topic
+from deltaq.views.program import KEY, ViewProgram, ViewQuery, key_text, ticks_topic, view_topic
 from deltaq.views.reading import program_of
 from deltaq.views.tables import ViewRecords, ViewTopics, records_of, written_after
 from deltaq.views.tick_clock import shown_s
@@ -291,6 +291,16 @@ class GroupRunner:
         found = {}
         if last is not None and not self._is_compared:
             self._check_keys(last)
+        if not self._is_compared:
+            # All of them before anything is written.
+            for view in self._program.views:
+                self._topics.check(
+                    view.name,
+                    view_topic(self._program.group, view.name),
+                    views.columns(view.name),
+                    known.get(view.name),
+                    is_keyed=view.key is not None,
+                )
         for view in self._program.views:
             topic, before = view_topic(self._program.group, view.name), known.get(view.name)
             if self._is_compared:
@@ -316,10 +326,11 @@ class GroupRunner:
         before = {view.name: view.key for view in said.views}
         for view in self._program.views:
             old = before.get(view.name)
-            if view.name in last.views and old != view.key and None not in (old, view.key):
+            if view.name in last.views and old != view.key:
                 reason = (
-                    f"view {view.name!r} has the row key {view.key}, and had {old} at the last "
-                    "tick: give the view another name, or delete the group and run it anew"
+                    f"view {view.name!r} has the row key ({key_text(view.key)}), and had "
+                    f"({key_text(old)}) at the last tick: give the view another name, or delete "
+                    "the group and run it anew"
                 )
                 raise InvalidConfig(reason, key=view.name)
 

@@ -15,13 +15,18 @@ import pyarrow.compute as pc
 
 from deltaq.clock import Clock
 from deltaq.errors import InvalidConfig, UnknownTopic
+from deltaq.serde.source import schema_of
 from deltaq.store import Store
 from deltaq.tools.duckdb_tables import connected, create, fetched, quoted, rows_of
 from deltaq.topic import Topic
+from deltaq.topics.log import TopicLog
 from deltaq.topics.lookup import TopicLookup
+from deltaq.topics.metadata import definition_of
+from deltaq.topics.schema_evolution import evolution
 from deltaq.views.engine import ViewChanges
 from deltaq.views.program import EXTRA, KEY, TICK, WEIGHT
 from deltaq.views.ticks import ViewOffsets
+from deltaq.views.view_columns import TYPES_REMEDY, about_view, check_same_columns
 
 _KEYED = {"cleanup.policy": "compact"}
 _CHANGELOG = {"cleanup.policy": "delete", "retention.ms": "-1"}
@@ -44,36 +49,57 @@ class ViewTopics:
         self, topic: str, columns: pa.Schema, before: ViewOffsets | None, *, is_keyed: bool
     ) -> ViewOffsets:
         """Create the topic of a view, or give it the view's columns; where it ends. `before` is
-        where the last tick left it, None for a view that is new.
+        where the last tick left it, None for a view that is new. After `check`.
 
-        Raises InvalidConfig if the topic cannot have these columns, and what `end` and creating
-        raise.
+        Raises what `end` and creating raise.
         """
-        own = [] if is_keyed else [pa.field(WEIGHT, pa.int64())]
-        schema = pa.schema([*columns, *own, pa.field(TICK, pa.int64())])
         handle = Topic(
             topic,
-            schema,
+            _with_own(columns, is_keyed=is_keyed),
             partitions=1,
             config=_KEYED if is_keyed else _CHANGELOG,
             store=self.store,
             clock=self.clock,
         )
         handle.create(exist_ok=True)
-        handle.evolve()
-        described = handle.describe()
-        if described.schema is not None and before is not None:
-            lost = set(own_columns(described.schema.arrow)) - set(columns.names)
-            for name in sorted(lost):
-                reason = (
-                    f"view {topic!r} has no column {name!r} any more, which its rows have: give "
-                    "the view another name, or delete the group and run it anew"
-                )
-                raise InvalidConfig(reason, key=topic)
-        if is_keyed != ("compact" in described.settings.cleanup_policy):
-            reason = f"view {topic!r} has another kind of row key than before: delete the group"
-            raise InvalidConfig(reason, key=topic)
         return self.end(topic, before)
+
+    def check(
+        self,
+        view: str,
+        topic: str,
+        columns: pa.Schema,
+        before: ViewOffsets | None,
+        *,
+        is_keyed: bool,
+    ) -> None:
+        """Raise InvalidConfig, naming the view, if its topic is there and `prepare` could not give
+        it these columns, or goes on with it; Corrupt, Incompatible, Unavailable.
+        """
+        log = TopicLog(self.store, topic, self.clock)
+        try:
+            log.load()
+            held = definition_of(log)
+        except UnknownTopic:
+            if before is None:
+                return
+            reason = f"topic {topic!r} of view {view!r} was deleted"
+            raise InvalidConfig(f"{reason}: delete the group, and run it anew", key=view) from None
+        self.end(topic, before)
+        if is_keyed != ("compact" in held.settings.cleanup_policy):
+            policy = (_KEYED if is_keyed else _CHANGELOG)["cleanup.policy"]
+            reason = (
+                f"topic {topic!r} of view {view!r} has the cleanup.policy of a view "
+                f"{'without' if is_keyed else 'with'} a row key: set it to {policy}, or delete the "
+                "group and run it anew"
+            )
+            raise InvalidConfig(reason, key=view)
+        if held.schema is not None and before is not None:
+            was = pa.schema([held.schema.arrow.field(name) for name in own_columns(held.columns)])
+            check_same_columns(view, was, columns)
+        with about_view(view, TYPES_REMEDY):
+            wanted = schema_of(_with_own(columns, is_keyed=is_keyed))
+            evolution(topic, held.schema, held.history, wanted)
 
     def end(self, topic: str, before: ViewOffsets | None) -> ViewOffsets:
         """Where the topic of a view ends: where the last tick left it, `before`, or else at its
@@ -136,6 +162,12 @@ _ROWS_OF_CHANGELOG = (
     f"having sum({WEIGHT}) <> 0"
 )
 _EACH_COPY = f"select {{own}} from ({{present}}) as _present, range(_present.{WEIGHT})"
+
+
+def _with_own(columns: pa.Schema, *, is_keyed: bool) -> pa.Schema:
+    """The columns of a view with those that its topic has besides."""
+    own = [] if is_keyed else [pa.field(WEIGHT, pa.int64())]
+    return pa.schema([*columns, *own, pa.field(TICK, pa.int64())])
 
 
 def own_columns(columns: pa.Schema) -> list[str]:

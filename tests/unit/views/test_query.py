@@ -2,12 +2,41 @@
 
 from __future__ import annotations
 
+import duckdb
 import pytest
 
 from deltaq.errors import InvalidConfig
 from deltaq.views import Views
 
 BOTH = "a._partition, a._offset, b._partition, b._offset"
+
+TOTAL = (
+    (BOTH, "t a join u b on a.x < b.x"),
+    (BOTH, "t a, u b"),
+    (BOTH, "t a cross join u b"),
+    (BOTH, "t a left join u b using (x)"),
+    (BOTH, "t a right join u b using (x)"),
+    (BOTH, "t a natural join u b"),
+    ("_partition, _offset, k", "(select _partition, _offset, x from t) a, sums"),
+    ("_partition, _offset", "t a join sums on a.x = sums.k"),
+    ("_partition, _offset", "t a left join sums using (k)"),
+    ("_partition, _offset", "t a asof join sums on a.x >= sums.k"),
+    ("a._partition, a._offset, sums.k", "t a right join sums on a.x < sums.k"),
+    ("_partition, _offset", "sums join t a on a.x = sums.k"),
+    ("a._partition, a._offset", "sums right join t a using (k)"),
+    ("_partition, _offset", "t a semi join u on a.x = u.x"),
+    ("_partition, _offset", "t a anti join u using (x)"),
+    ("_partition, _offset", "(select * from t semi join u using (x)) a"),
+    ("p, o", "(select _partition as p, t._offset as o, x from t) a"),
+    (
+        "q, o",
+        "(select p as q, o, x from (select _partition as p, _offset as o, x from t)) a",
+    ),
+    ("j", "(select k as j, s as x from sums) a"),
+    ("(_partition, _offset)", "t a"),
+    ("{'p': _partition, 'o': _offset}", "t a"),
+)
+"""Orders in which no rows are equal, of what stands in FROM."""
 
 
 def program(sql: str, **others: str):
@@ -221,6 +250,8 @@ def test_the_row_key_is_what_the_sql_tells(sql, key):
                     "(select c._offset, t.* from t join sums using (k), changes c)",
                 ),
                 ("_partition, _offset", "disk a"),
+                ("_partition, _offset, k, j", "t a join pairs using (k)"),
+                ("k, j, a._partition, a._offset", "pairs right join t a using (k)"),
             )
         ),
         *(
@@ -266,6 +297,7 @@ def test_sql_without_one_right_result_is_refused_by_name(sql, reason):
             sql,
             sums="select k, sum(a) as s from t group by k",
             changes="select a as _partition, b as _offset from t",
+            pairs="select k, j, count(*) as n from t group by k, j",
         )
     assert reason in caught.value.error.str()
 
@@ -303,31 +335,7 @@ def test_sql_without_one_right_result_is_refused_by_name(sql, reason):
                 "(select t.* from t join sums using (k))",
             )
         ),
-        *(
-            f"select lag(a.x) over (order by {order}) as l from {rows}"
-            for order, rows in (
-                (BOTH, "t a join u b on a.x < b.x"),
-                (BOTH, "t a, u b"),
-                (BOTH, "t a cross join u b"),
-                (BOTH, "t a left join u b using (x)"),
-                (BOTH, "t a right join u b using (x)"),
-                (BOTH, "t a natural join u b"),
-                ("_partition, _offset, k", "t a, sums"),
-                ("_partition, _offset", "sums join t a on a.x = sums.k"),
-                ("a._partition, a._offset", "sums right join t a using (k)"),
-                ("_partition, _offset", "t a semi join u on a.x = u.x"),
-                ("_partition, _offset", "t a anti join u using (x)"),
-                ("_partition, _offset", "(select * from t semi join u using (x)) a"),
-                ("p, o", "(select _partition as p, t._offset as o, x from t) a"),
-                (
-                    "q, o",
-                    "(select p as q, o, x from (select _partition as p, _offset as o, x from t)) a",
-                ),
-                ("j", "(select k as j, s as x from sums) a"),
-                ("(_partition, _offset)", "t a"),
-                ("{'p': _partition, 'o': _offset}", "t a"),
-            )
-        ),
+        *(f"select lag(a.x) over (order by {order}) as l from {rows}" for order, rows in TOTAL),
         f"select a.x, list(b.x order by {BOTH}) as l from t a, u b group by 1",
         f"select a.x from t a join u b on a.x = b.x order by {BOTH} limit 3",
         "select a from t order by (_partition, _offset) limit 1",
@@ -352,6 +360,22 @@ def test_sql_without_one_right_result_is_refused_by_name(sql, reason):
 )
 def test_an_order_without_equal_rows_is_taken(sql):
     assert program(sql, sums="select k, sum(a) as s from t group by k").view("v").sql == sql
+
+
+@pytest.mark.parametrize(("order", "rows"), TOTAL)
+def test_rows_differ_in_an_order_that_is_taken(order: str, rows: str):
+    values = f"k, x, a, s in {[(k, x, x, k) for k in (1, 2, 3) for x in (1, 2, 2)]}"
+    columns, records = values.split(" in ")
+    with duckdb.connect() as connection:
+        connection.execute(f"create table r as from (values {records[1:-1]}) as r({columns})")
+        for topic in "tu":
+            place = "rowid % 2 as _partition, rowid // 2 as _offset"
+            connection.execute(f"create table {topic} as select {place}, r.* from r")
+        connection.execute("insert into u select 7, 7, 9, 9, 9, 9; delete from u where x = 2")
+        connection.execute("create table sums as select k, sum(a) as s from t group by k")
+        counts = f"select count(*), count(distinct row({order})) from {rows}"
+        (found,) = connection.execute(counts).fetchall()
+    assert found[0] == found[1] > 0
 
 
 def test_views_stand_behind_those_that_they_read():

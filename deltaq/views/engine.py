@@ -271,11 +271,14 @@ class ViewEngine:
     def _check(self, view: View) -> None:
         readable = {column.lower() for read in view.reads for column in self._types[read]}
         check_columns(view, self._types[view.name], readable)
-        check_stored(view.name, self.columns(view.name))
+        check_stored(view.name, self._stored_columns(view.name))
         check_compared(self._connection, self._program, view)
 
     def columns(self, view: str) -> pa.Schema:
         """The columns of a view in its topic, without `tick` and `weight`. After `evaluate`."""
+        return self._stored_columns(view)
+
+    def _stored_columns(self, view: str) -> pa.Schema:
         own = casts(self._stored[view])
         with naming(f"view {view!r}", view):
             return self._table(f"select {own} from {now(view)} limit 0").schema

@@ -19,7 +19,7 @@ from deltaq.tools.duckdb_tables import (
 from deltaq.views.one_result import why_not
 from deltaq.views.program import EXTRA, View, ViewProgram, functions_of
 from deltaq.views.query import Node, lowered, nodes
-from deltaq.views.rows_apart import Comparison, queries_of_with
+from deltaq.views.rows_apart import KeyComparison, queries_of_with
 
 _INTEGERS = frozenset(
     {
@@ -67,7 +67,7 @@ class _ComparedTypes:
             if str(entry["key"]).lower() not in self._unclear
         ]
 
-    def are_alike(self, comparison: Comparison) -> bool:
+    def are_alike(self, comparison: KeyComparison) -> bool:
         """Whether DuckDB compares without a cast, or with one of integers."""
         key = self._type(comparison.column, comparison.side)
         other = self._type(comparison.expression, comparison.other)

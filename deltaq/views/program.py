@@ -19,7 +19,7 @@ from deltaq.views.declared import DeclaredInput
 from deltaq.views.functions import ViewFunction
 from deltaq.views.one_result import why_not
 from deltaq.views.query import Functions, calls_now, reads_column, row_key
-from deltaq.views.rows_apart import Comparison
+from deltaq.views.rows_apart import KeyComparison
 from deltaq.views.tick_clock import CLOCK
 
 EXTRA = "views"
@@ -172,7 +172,7 @@ def compiled(
         by_lower = _row_keys(keys, declared)
         compare_keys = set()
         for name, query in found.items():
-            compared = list[Comparison]()
+            compared = list[KeyComparison]()
             for reason in why_not(query, functions, by_lower, partial(_assumed, compared)):
                 raise InvalidConfig(f"view {name!r} {reason}", key=name)
             if compared:
@@ -207,7 +207,7 @@ def _row_keys(
     return found | {name.lower(): key for name, key in keys.items()}
 
 
-def _assumed(compared: list[Comparison], comparison: Comparison) -> bool:
+def _assumed(compared: list[KeyComparison], comparison: KeyComparison) -> bool:
     """Take a comparison for one without a cast, and note it: types are not known yet."""
     compared.append(comparison)
     return True

@@ -54,7 +54,7 @@ _KEYS_AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class KeyComparison:
     """A join compares a column of its side `side`, which tells rows of that apart, with an
     expression over its side `other`.
     """
@@ -65,7 +65,7 @@ class Comparison:
     other: Node
 
 
-Alike: TypeAlias = Callable[[Comparison], bool]
+Alike: TypeAlias = Callable[[KeyComparison], bool]
 """Whether a comparison finds at most one value of its column: it compares without a cast by which
 different values become equal.
 """
@@ -379,12 +379,12 @@ def _smallest(keys: Iterable[Key]) -> list[Key]:
     return found[:_KEYS_AT_ONCE]
 
 
-def _compared(join: Node, side: str) -> Iterator[tuple[Reference, Comparison]]:
+def _compared(join: Node, side: str) -> Iterator[tuple[Reference, KeyComparison]]:
     """The columns of a side of a join that its condition compares with the other side."""
     own, other = join[side], join["left" if side == "right" else "right"]
     for name in join["using_columns"]:
         column = {"class": "COLUMN_REF", "type": "COLUMN_REF", "alias": "", "column_names": [name]}
-        yield (None, name.lower()), Comparison(column, own, column, other)
+        yield (None, name.lower()), KeyComparison(column, own, column, other)
     here, there = {*_tables(own)}, {*_tables(other)}
     for part in _conjuncts(join["condition"]):
         # Of the rows that an order leaves, an ASOF JOIN has the first one.
@@ -394,7 +394,7 @@ def _compared(join: Node, side: str) -> Iterator[tuple[Reference, Comparison]]:
             for column, expression in (sides, sides[::-1]):
                 found = reference_of(column)
                 if found is not None and found[0] in here and _is_of(expression, there):
-                    yield found, Comparison(column, own, expression, other)
+                    yield found, KeyComparison(column, own, expression, other)
 
 
 def _conjuncts(condition: Node | None) -> Iterator[Node]:

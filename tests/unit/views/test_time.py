@@ -301,7 +301,10 @@ def test_each_way_to_read_the_time_is_right(shape: str, mode: Mode):
             "select k from (select k, n current_timestamp from events) where current_timestamp = 1",
             "a column named current_timestamp",
         ),
-        ("select k, n as _now from events where ts < now()", "a column named '_now'"),
+        (
+            "select k from (select k, n as _now from events where ts < now())",
+            "a column named '_now'",
+        ),
     ],
 )
 def test_what_has_no_rule_over_the_time_is_evaluated_in_full(sql: str, reason: str):

@@ -232,11 +232,16 @@ def check_views(session: CliSession, group: Group, at: At = None) -> None:
 
 
 @_VERBS.add("graph")
-def graph_views(session: CliSession, group: Group) -> None:
-    """Print the graph of a group of views as Mermaid."""
-    from deltaq.views.listing import mermaid  # noqa: PLC0415 - as above
+def graph_views(
+    session: CliSession,
+    group: Group,
+    as_mermaid: Annotated[bool, Option("--mermaid", help="As a diagram of Mermaid.")] = False,
+) -> None:
+    """Print the graph of a group of views: below each topic the views that read it."""
+    from deltaq.views.graph import mermaid, tree  # noqa: PLC0415 - as above
 
-    session.out.lines(mermaid(_program(session, group)).splitlines())
+    program = _program(session, group)
+    session.out.lines(mermaid(program).splitlines() if as_mermaid else tree(program))
 
 
 def _program(session: CliSession, group: str) -> ViewProgram:

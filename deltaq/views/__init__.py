@@ -30,7 +30,7 @@ Modules:
 * `runner`, `holding`, `health`: evaluates and publishes, tick after tick; what maintenance keeps
   for it; how far it is
 * `reading`, `following`, `checking`: a cut for readers; the changes of a view; the proof
-* `listing`: the groups of a root, their lag, their graph, and their end
+* `listing`, `graph`: the groups of a root, their lag and their end; what reads what
 """
 
 from __future__ import annotations

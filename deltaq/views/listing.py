@@ -15,9 +15,8 @@ from deltaq.topics.listing import topic_names
 from deltaq.topics.lookup import TopicLookup
 from deltaq.views.delta_tables import DeltaSource
 from deltaq.views.holding import release
-from deltaq.views.program import TICK, ViewProgram, is_view_name, ticks_topic
+from deltaq.views.program import TICK, is_view_name, ticks_topic
 from deltaq.views.runner import transactional_id
-from deltaq.views.tick_clock import CLOCK
 from deltaq.views.ticks import InputCut, Tick, last_tick
 
 _TICKS = ticks_topic("")
@@ -94,22 +93,3 @@ def _is_view(store: Store, clock: Clock, group: str, topic: str) -> bool:
     except UnknownTopic:
         return False
     return schema is not None and TICK in schema.arrow.names
-
-
-def mermaid(program: ViewProgram) -> str:
-    """The graph of a program, as Mermaid draws it: topics, the clock, and the views that read
-    them.
-    """
-    lines = ["graph LR"]
-    numbers: dict[str, str] = {}
-    for topic in program.inputs:
-        numbers[topic] = f"t{len(numbers)}"
-        lines.append(f'  {numbers[topic]}[("{topic}")]')
-    if program.reads_clock:
-        numbers[CLOCK] = CLOCK
-        lines.append(f"  {CLOCK}(({CLOCK}))")
-    for view in program.views:
-        numbers[view.name] = f"v{len(numbers)}"
-        lines.append(f'  {numbers[view.name]}["{view.name}"]')
-        lines += [f"  {numbers[read]} --> {numbers[view.name]}" for read in view.reads]
-    return "\n".join(lines)

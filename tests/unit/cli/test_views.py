@@ -78,12 +78,40 @@ def test_groups_are_listed_and_described(deltaq: Shell, folder: Path):
     shown = deltaq("views describe all").output
     assert "all_of_them  all.all_of_them  one row  totals  in full" in shown
     assert deltaq("views graph all").output.splitlines() == [
+        "sales",
+        "└─ totals",
+        "   └─ all_of_them",
+    ]
+    assert deltaq("views graph all --mermaid").output.splitlines() == [
         "graph LR",
         '  t0[("sales")]',
         '  v1["totals"]',
         "  t0 --> v1",
         '  v2["all_of_them"]',
         "  v1 --> v2",
+    ]
+
+
+def test_the_graph_has_what_reads_a_view_once(deltaq: Shell):
+    Topic("sales", SALES, bootstrap_servers=ROOT).create()
+    Topic("costs", SALES, bootstrap_servers=ROOT).create()
+    views = Views("shops", ROOT)
+    rows = "select shop, amount from"
+    views.view("moved", f"{rows} sales union all {rows} costs")
+    views.view("sold", "select count(*) as n from sales")
+    views.view("all_of_them", "select count(*) as n from moved")
+    views.view("late", "select count(*) as n from costs where now() > '2026-01-01'")
+    views.run(until="now")
+    assert deltaq("views graph shops").output.splitlines() == [
+        "costs",
+        "├─ moved",
+        "│  └─ all_of_them",
+        "└─ late",
+        "sales",
+        "├─ moved ...",
+        "└─ sold",
+        "clock",
+        "└─ late",
     ]
 
 

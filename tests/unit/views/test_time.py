@@ -23,7 +23,7 @@ from deltaq.store import Store, forget_memory_store, open_store
 from deltaq.testing import ManualClock
 from deltaq.views import Views, state
 from deltaq.views.engine import engine
-from deltaq.views.listing import mermaid
+from deltaq.views.graph import mermaid
 from deltaq.views.modes import Mode, ViewMode
 from deltaq.views.program import ViewQuery, compiled
 from tests.depth import depth

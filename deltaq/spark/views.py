@@ -107,6 +107,10 @@ class SparkEvaluator:
         """See `Evaluator`."""
         self._open.close()
 
+    def is_outgrown(self, _engine: SparkViewEngine) -> bool:
+        """See `Evaluator`. Rules and their state are what Spark is for."""
+        return False
+
     def is_save_due(self) -> bool:
         """See `Evaluator`. The state of each tick is there: what names it costs one object."""
         return True

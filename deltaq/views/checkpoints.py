@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +22,7 @@ from deltaq.delta.store_errors import raising_unavailable
 from deltaq.serde.json_text import compact_json, strict_json
 from deltaq.store import ObjectMissing, ObjectTooLarge, Store
 from deltaq.views.incremental import SavedView, StoredView
+from deltaq.views.modes import FullCost
 from deltaq.views.program import ticks_topic
 from deltaq.views.runs import SortedRun
 from deltaq.views.state import StoredRows
@@ -48,10 +49,11 @@ class RowsMissing(Exception):
 
 @dataclass(frozen=True, slots=True)
 class StateCheckpoint:
-    """The state of rules after `tick`, by view."""
+    """The state of rules after `tick`, by view; and what a full evaluation costs."""
 
     tick: int
     views: Mapping[str, StoredView]
+    cost: FullCost = field(default_factory=FullCost)
 
     @property
     def runs(self) -> frozenset[str]:
@@ -77,7 +79,9 @@ class StateCheckpoint:
             }
             for name, view in self.views.items()
         }
-        return compact_json({"format": _FORMAT, "tick": self.tick, "views": views}).encode()
+        cost = {"seconds": self.cost.seconds, "rows": self.cost.rows}
+        said = {"format": _FORMAT, "tick": self.tick, "views": views, "full": cost}
+        return compact_json(said).encode()
 
 
 def checkpoint_of(value: bytes) -> StateCheckpoint:
@@ -95,7 +99,16 @@ def checkpoint_of(value: bytes) -> StateCheckpoint:
         )
         for name, view in body["views"].items()
     }
-    return StateCheckpoint(int(body["tick"]), views)
+    return StateCheckpoint(int(body["tick"]), views, _cost_of(body.get("full", {})))
+
+
+def _cost_of(said: Mapping[str, Any]) -> FullCost:
+    """What an earlier version has not written is not known."""
+    seconds = {
+        str(name): (float(took), int(rows))
+        for name, (took, rows) in said.get("seconds", {}).items()
+    }
+    return FullCost(seconds, {str(name): int(rows) for name, rows in said.get("rows", {}).items()})
 
 
 @dataclass(eq=False)
@@ -167,14 +180,14 @@ class Checkpoints:
         """Whether it is time for one."""
         return self._clock.monotonic() - self._written_at >= CHECKPOINT_S
 
-    def save(self, tick: Tick, views: Mapping[str, SavedView]) -> None:
+    def save(self, tick: Tick, views: Mapping[str, SavedView], cost: FullCost) -> None:
         """Write the state after a tick. Raises Unavailable."""
         self._written_at = self._clock.monotonic()
         if not views or tick.number == self._tick:
             return
         with raising_unavailable():
             stored = {name: self._stored(view) for name, view in views.items()}
-        checkpoint = StateCheckpoint(tick.number, stored)
+        checkpoint = StateCheckpoint(tick.number, stored, cost)
         self._list.put(checkpoint)
         self._tick, self._runs = tick.number, checkpoint.runs
         kept = {f"{name}{_ARROW}" for name in checkpoint.objects}

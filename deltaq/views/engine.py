@@ -23,7 +23,9 @@ from deltaq.tools.duckdb_tables import (
     create,
     described,
     fetched,
+    filled,
     naming,
+    number_of,
     parsed,
     quoted,
     registered,
@@ -42,7 +44,7 @@ from deltaq.views.incremental import (
     StoredView,
     now,
 )
-from deltaq.views.modes import Mode, ViewMode
+from deltaq.views.modes import FullCost, Mode, ViewMode, are_outgrown
 from deltaq.views.plain_floats import plain_table
 from deltaq.views.program import EXTRA, KEY, WEIGHT, View, ViewProgram
 from deltaq.views.rules import NoRule
@@ -138,7 +140,8 @@ class ViewEngine:
 
     Inputs are added to, then `evaluate` makes the views from them, in full or by rules; `changes`
     compares with what `accept` has accepted, or `restore` was given. After an error it is of no
-    more use. What DuckDB refuses is InvalidConfig.
+    more use. What DuckDB refuses is InvalidConfig. `is_outgrown`: a new engine, which begins in
+    full, will be quicker.
     """
 
     def __init__(
@@ -160,7 +163,9 @@ class ViewEngine:
         self._always = set(program.inputs) if keeps_inputs else set[str]()
         self._rules = RuledViews(connection, program, self._types, self._keyed, parts.runs)
         self._spent = dict.fromkeys(self.modes, 0.0)
+        self._rows = dict.fromkeys(program.inputs, 0)
         self._time_s: int | None = None
+        self.is_outgrown = False
         if program.reads_clock:
             create_clock(connection, now(CLOCK))
             self._types[CLOCK] = described(connection, now(CLOCK))
@@ -192,9 +197,11 @@ class ViewEngine:
             return
         own = ", ".join(map(quoted, self._types[name]))
         for source in sources(self._connection, columns, batches):
-            self._rules.note(name, f"select {own}, 1 from {source}")
+            added = self._rules.note(name, f"select {own}, 1 from {source}")
             if not self._rules.is_hidden(name):
-                self._connection.execute(f"insert into {now(name)} select {own} from {source}")
+                insert = f"insert into {now(name)} select {own} from {source}"
+                added = number_of(self._connection, insert)
+            self._rows[name] += added
 
     def _replace(self, name: str, columns: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
         """Put records in the place of those with the same keys in the same partitions."""
@@ -210,8 +217,8 @@ class ViewEngine:
             same = f"({RECORD_KEY}) in (select {RECORD_KEY} from temp._added)"
             touched = f"from {now(name)} where {same}"
             self._rules.note(name, f"select *, -1 {touched}")
-            self._connection.execute(f"delete {touched}")
-            self._connection.execute(f"insert into {now(name)} {newest}")
+            self._rows[name] -= number_of(self._connection, f"delete {touched}")
+            self._rows[name] += number_of(self._connection, f"insert into {now(name)} {newest}")
             self._rules.note(name, f"select *, 1 {touched}")
         self._connection.execute("drop table temp._added")
 
@@ -224,9 +231,7 @@ class ViewEngine:
         both = f"select {own}, 1 as _w from temp._added union all select {own}, -1 from {now(name)}"
         changed = f"select {own}, sum(_w)::bigint from ({both}) group by all having sum(_w) <> 0"
         self._rules.note(name, changed)
-        self._connection.execute(
-            f"create or replace table {now(name)} as select {own} from temp._added"
-        )
+        self._rows[name] = filled(self._connection, now(name), f"select {own} from temp._added")
         self._connection.execute("drop table temp._added")
 
     def remove_before(self, name: str, starts: Sequence[int]) -> None:
@@ -234,7 +239,7 @@ class ViewEngine:
         for partition, start in enumerate(starts):
             gone = f"from {now(name)} where _partition = {partition} and _offset < {start}"
             self._rules.note(name, f"select *, -1 {gone}")
-            self._connection.execute(f"delete {gone}")
+            self._rows[name] -= number_of(self._connection, f"delete {gone}")
 
     def set_time(self, time_ms: int) -> None:
         """Have the clock show the time of a tick, in milliseconds since 1970."""
@@ -382,7 +387,22 @@ class ViewEngine:
         """The state of the views that stay with their rules."""
         return self._rules.saved({name for name, mode in self.modes.items() if mode.stays_by_rules})
 
-    def resume(self, views: Mapping[str, StoredView], read: Read, fill: Callable[[], None]) -> bool:
+    def full_cost(self) -> FullCost:
+        """What a full evaluation costs, as far as that is known."""
+        costs = {name: mode.full_cost for name, mode in self.modes.items()}
+        return FullCost(costs, {name: self._rows_of(name) for name in self._rows})
+
+    def _rows_of(self, name: str) -> int:
+        newest = self._rules.newest_rows(name)
+        return self._rows[name] if newest is None else newest
+
+    def resume(
+        self,
+        views: Mapping[str, StoredView],
+        cost: FullCost,
+        read: Read,
+        fill: Callable[[], None],
+    ) -> bool:
         """Go on from a state, in an engine whose inputs have no rows. `fill` adds to the
         inputs what they had when the state was saved; of those that only rules read nothing is
         kept. False if the state is of no use, and the engine is not either. Raises what `read` and
@@ -398,10 +418,14 @@ class ViewEngine:
         for view in self._program.views:
             if view.name in views and self.modes[view.name].may_resume:
                 self._begin_rules(view)
-                self.modes[view.name].resume()
+                self.modes[view.name].resume(cost.seconds.get(view.name, (0.0, 0)))
         self._hide_unneeded()
         if not self._rules.restore(views, read):
             return False
+        self._rows = {
+            name: cost.rows.get(name, 0) if self._rules.is_hidden(name) else 0
+            for name in self._rows
+        }
         self._rules.is_noting = False
         fill()
         self._rules.is_noting = True
@@ -424,9 +448,11 @@ class ViewEngine:
                 else:
                     ruled.accept(self._rules.live)
         self._rules.accepted()
+        rows = sum(map(self._rows_of, self._rows))
         for name, mode in self.modes.items():
-            mode.spent(self._spent[name])
+            mode.spent(self._spent[name], rows)
             self._spent[name] = 0.0
+        self.is_outgrown = are_outgrown(self.modes.values(), rows)
         self._choose()
 
     def _keep(self, view: View) -> None:

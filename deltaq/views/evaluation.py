@@ -88,6 +88,9 @@ class Evaluator(Protocol[Engine]):
     def close(self) -> None:
         """Close the engine, if one is open."""
 
+    def is_outgrown(self, engine: Engine) -> bool:
+        """Whether a new engine, without the state of this one, will be quicker."""
+
     def is_save_due(self) -> bool:
         """Whether it is time to save the state."""
 
@@ -138,13 +141,17 @@ class DuckdbEvaluator:
         """See `Evaluator`."""
         self._open.close()
 
+    def is_outgrown(self, engine: ViewEngine) -> bool:
+        """See `Evaluator`."""
+        return engine.is_outgrown
+
     def is_save_due(self) -> bool:
         """See `Evaluator`."""
         return self._checkpoints.is_due()
 
     def save(self, engine: ViewEngine, tick: Tick) -> None:
         """See `Evaluator`."""
-        self._checkpoints.save(tick, engine.saved())
+        self._checkpoints.save(tick, engine.saved(), engine.full_cost())
 
     def last(self, tick: Tick) -> SavedState[ViewEngine] | None:
         """See `Evaluator`."""
@@ -155,5 +162,5 @@ class DuckdbEvaluator:
         # A view that was in full since may differ in the last digits of floats.
         if at.number < tick.number and not {*checkpoint.views} & {*tick.views} <= {*tick.ruled}:
             return None
-        rows = self._checkpoints.rows
-        return SavedState(at, lambda views, fill: views.resume(checkpoint.views, rows, fill))
+        rows, cost = self._checkpoints.rows, checkpoint.cost
+        return SavedState(at, lambda views, fill: views.resume(checkpoint.views, cost, rows, fill))

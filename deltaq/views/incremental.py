@@ -217,12 +217,20 @@ class RuledViews:
 
     # --- a tick ---
 
-    def note(self, name: str, changes: str) -> None:
-        """Add changes of an input, if rules read them."""
+    def note(self, name: str, changes: str) -> int:
+        """Add changes of an input, if rules read them; their number."""
         if not (self.is_noting and name in self._tracked):
-            return
-        if number_of(self._connection, f"insert into {change(name)} {changes}"):
+            return 0
+        rows = number_of(self._connection, f"insert into {change(name)} {changes}")
+        if rows:
             self.live.add(change(name))
+        return rows
+
+    def newest_rows(self, name: str) -> int | None:
+        """The number of rows of a keyed input of which only the changes are there; None for another
+        one.
+        """
+        return len(self._newest[name]) if name in self._newest else None
 
     def replace_newest(self, name: str, added: str, newest: str) -> None:
         """Note what records change in a keyed input of which only the changes are there. `added` is

@@ -108,6 +108,7 @@ class GroupRunner:
         self._engine: TickEngine | None = None
         self._loaded: _Loaded | None = None
         self._is_compared = False
+        self._is_outgrown = False
         self._handles: dict[str, tuple[pa.Schema, Topic]] = {}
         self._last: Tick | None = None
         self._published_at = clock.monotonic()
@@ -193,9 +194,17 @@ class GroupRunner:
         self._progress.by_rules = views.by_rules()
         self._progress.state_rows = views.state_rows()
         self._holds.follow(tick)
-        if self._evaluator.is_save_due():
-            self._save()
+        self._look_at(views)
         return tick
+
+    def _look_at(self, views: TickEngine) -> None:
+        """Save the state of the engine, or give it up where a new one will be quicker."""
+        if self._evaluator.is_outgrown(views):
+            _log.info("evaluating %r in full again, which is quicker now", self._program.group)
+            self._forget()
+            self._is_outgrown = True
+        elif self._evaluator.is_save_due():
+            self._save()
 
     def _save(self) -> None:
         """Write a checkpoint. Without it a new runner takes longer."""
@@ -220,6 +229,7 @@ class GroupRunner:
             _log.info("inputs of %r have other columns: loading them anew", self._program.group)
             self._forget()
         found = self._engine or self._resumed(cut) or self._evaluator.open()
+        self._is_outgrown = False
         had = {} if self._loaded is None else self._loaded.inputs
         # After an error in the middle the engine would have some of the records already.
         self._engine, self._loaded = found, None
@@ -236,7 +246,7 @@ class GroupRunner:
     def _resumed(self, cut: ChosenCut) -> TickEngine | None:
         """An engine with the last tick, from a checkpoint; None without one that can be used."""
         last = self._last
-        if last is None or last.program != self._program.digest:
+        if last is None or last.program != self._program.digest or self._is_outgrown:
             return None
         saved = self._evaluator.last(last)
         if saved is None or not self._has_all_since(saved.at, last, cut):

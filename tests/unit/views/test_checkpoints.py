@@ -241,6 +241,21 @@ def test_a_checkpoint_uploads_new_runs_only_and_removes_what_it_does_not_name(
     assert stored(store) == named != before
 
 
+def test_a_checkpoint_has_the_rows_of_inputs_and_the_cost_of_a_full_evaluation(
+    shop: Shop, store: Store
+):
+    shop.price(apple=None, fig=7)
+    for _ in range(2):
+        shop.order("plum", "fig")
+        views().run(until="now")
+        found = checkpoint_of(store.get(f"{FOLDER}checkpoint.json"))
+        assert found.cost.rows["orders"] == len(shop.orders)
+        # Its state has some rows together with those that take them away.
+        assert len(shop.prices) <= found.cost.rows["prices"] <= 2 * len(shop.prices)
+        assert {*found.cost.seconds} == {*SQL}
+        assert all(seconds > 0 for seconds, _ in found.cost.seconds.values())
+
+
 def test_a_runner_that_was_replaced_removes_nothing(shop: Shop, store: Store):
     shop.order("plum")
     with runner(views()) as replaced:

@@ -13,7 +13,7 @@ from deltaq import Producer, Topic
 from deltaq.store import forget_memory_store
 from deltaq.views import Views
 from deltaq.views.engine import ViewEngine
-from deltaq.views.modes import TRIAL_TICKS, TRY_S, Mode, ViewMode
+from deltaq.views.modes import RELOAD, TRIAL_TICKS, TRY_S, Mode, ViewMode, are_outgrown
 from tests.depth import depth
 from tests.doubles.views import runner
 
@@ -26,12 +26,14 @@ def root() -> Iterator[None]:
     forget_memory_store("modes")
 
 
-def ticks(mode: ViewMode, *, full_s: float, rules_s: float, count: int) -> list[bool]:
+def ticks(
+    mode: ViewMode, *, full_s: float, rules_s: float, count: int, rows: int = 1000
+) -> list[bool]:
     """Spend that time in ticks; for each, whether it was by rules."""
     found = []
     for _ in range(count):
         found.append(mode.by_rules)
-        mode.spent(rules_s if mode.by_rules else full_s)
+        mode.spent(rules_s if mode.by_rules else full_s, rows)
         mode.by_rules = mode.decided()
     return found
 
@@ -76,6 +78,79 @@ def test_one_slow_tick_does_not_end_a_trial():
     ticks(mode, full_s=2 * TRY_S, rules_s=0.0, count=1)
     ticks(mode, full_s=0.0, rules_s=100.0, count=1)
     assert ticks(mode, full_s=0.0, rules_s=TRY_S, count=20) == [True] * 20
+
+
+def by_rules(wanted: Mode) -> ViewMode:
+    """A view that stays by rules, and took TRY_S in full with 1000 rows."""
+    mode = ViewMode(wanted)
+    ticks(mode, full_s=TRY_S, rules_s=0.0, count=1 + TRIAL_TICKS)
+    assert mode.stays_by_rules
+    return mode
+
+
+def outgrown(*modes: ViewMode, rules_s: float, count: int, rows: int = 1000) -> bool:
+    for mode in modes:
+        ticks(mode, full_s=0.0, rules_s=rules_s, count=count, rows=rows)
+    return are_outgrown(modes, rows)
+
+
+def test_rules_that_have_become_slow_end_when_that_has_cost_as_much_as_to_load_the_inputs():
+    assert not outgrown(by_rules("auto"), rules_s=3 * TRY_S, count=RELOAD // 2)
+    assert outgrown(by_rules("auto"), rules_s=3 * TRY_S, count=RELOAD // 2 + 1)
+    # Both are loaded, and one of them saves.
+    some = by_rules("auto"), by_rules("incremental")
+    assert not outgrown(*some, rules_s=3 * TRY_S, count=RELOAD - 1)
+    assert outgrown(*some, rules_s=3 * TRY_S, count=2)
+
+
+def test_rules_that_were_chosen_do_not_end():
+    assert not outgrown(by_rules("incremental"), rules_s=9.0, count=1000)
+
+
+def test_ticks_that_rules_make_quickly_make_good_for_slow_ones():
+    mode = by_rules("auto")
+    for _ in range(10):
+        assert not outgrown(mode, rules_s=3 * TRY_S, count=10)
+        assert not outgrown(mode, rules_s=TRY_S / 2, count=40)
+
+
+def test_a_full_evaluation_is_taken_to_last_longer_where_there_are_more_rows():
+    assert not outgrown(by_rules("auto"), rules_s=3 * TRY_S, count=1000, rows=3000)
+    assert outgrown(by_rules("auto"), rules_s=4 * TRY_S, count=100, rows=3000)
+
+
+def test_rules_of_a_checkpoint_end_by_the_cost_that_it_has():
+    for cost, expected in (((TRY_S, 1000), True), ((0.0, 0), False)):
+        resumed = ViewMode("auto", by_rules=True)
+        resumed.resume(cost)
+        assert outgrown(resumed, rules_s=3 * TRY_S, count=RELOAD) == expected
+
+
+def test_a_group_that_has_outgrown_its_rules_begins_again_in_full():
+    Topic("t", pa.schema([("a", pa.int64())]), bootstrap_servers=ROOT).create()
+    views = Views("g", ROOT)
+    views.view("v", "select a, count(*) as n from t group by a", mode="incremental")
+    ruled, starts = [], []
+    with runner(views) as running:
+        for number in range(6):
+            with Producer(bootstrap_servers=ROOT) as producer:
+                producer.produce("t", {"a": number % 3})
+            if number == 4:
+                running._save()
+            tick = running.tick()
+            assert tick is not None
+            engine = running._engine
+            if isinstance(engine, ViewEngine):
+                assert engine.full_cost().rows == {"t": number + 1}
+                mode = engine.modes["v"]
+                if number == 3:
+                    mode.wanted = "auto"
+                    mode.resume((1e-9, 1))
+            ruled.append(tick.ruled)
+            starts.append(engine is None)
+            assert views.check() == []
+    assert ruled == [(), ("v",), ("v",), ("v",), ("v",), ()]
+    assert starts == [False] * 4 + [True, False]
 
 
 FLOATS = {

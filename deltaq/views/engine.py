@@ -163,7 +163,7 @@ class ViewEngine:
         self._always = set(program.inputs) if keeps_inputs else set[str]()
         self._rules = RuledViews(connection, program, self._types, self._keyed, parts.runs)
         self._spent = dict.fromkeys(self.modes, 0.0)
-        self._rows = dict.fromkeys(program.inputs, 0)
+        self._rows: dict[str, int] = {}
         self._time_s: int | None = None
         self.is_outgrown = False
         if program.reads_clock:
@@ -183,6 +183,7 @@ class ViewEngine:
         own = pa.schema([column for column in columns if column.name != DELETED])
         create(self._connection, now(name), own, [])
         self._types[name] = described(self._connection, now(name))
+        self._rows[name] = 0
         if is_keyed:
             self._keyed.add(name)
         if is_replaced:

@@ -27,6 +27,9 @@ from deltaq.topics.metadata import definition_of
 from deltaq.topics.scan import FEW_ROWS, FileRead, plan_reads, read_file
 from deltaq.topics.time_lookup import through_compactions
 
+_KEPT_BYTES_MAX = 2 * 1024 * 1024, 16 * 1024 * 1024
+"""The size of a file that is kept decoded, and of all such files together, in bytes."""
+
 
 @dataclass(frozen=True, slots=True)
 class ReadPartition:
@@ -43,7 +46,11 @@ class ReadPartition:
 
     def later(self, now_ms: int) -> list[Acknowledgement]:
         """Release the messages that are to be delivered later than now, each until its time."""
-        times = ((each.offset() or 0, deliver_at_ms(each.headers())) for each in self.messages)
+        times = (
+            (each.offset() or 0, deliver_at_ms(headers))
+            for each in self.messages
+            if (headers := each.headers()) is not None
+        )
         release, count = AcknowledgeType.RELEASE, self.deliveries
         return [
             Acknowledgement(offset, offset + 1, count[offset], release, at_ms, unseen=True)
@@ -80,8 +87,8 @@ class SharedTopics:
         # Topics that did not exist when this consumer looked: all their records are new.
         self._were_missing: set[str] = set()
         self._turn = 0
-        # Of each partition the small file that was read last, by path, decoded.
-        self._kept: dict[PartitionId, tuple[str, list[DecodedRecords]]] = {}
+        # Of each partition the file that was read last, decoded, with its size.
+        self._kept: dict[PartitionId, tuple[str, list[DecodedRecords], int]] = {}
 
     def follow(self, topics: Iterable[str], watch: Watch) -> None:
         """Read exactly these topics; `watch` is signalled when they change."""
@@ -235,13 +242,15 @@ class SharedTopics:
     def _records_of(
         self, key: PartitionId, reader: TopicReader, read: FileRead
     ) -> list[DecodedRecords]:
-        """The records of a file. A small one is read as a whole in any case, so all that it has of
-        the partition is kept for the next messages. Raises as `read_file`.
+        """The records of a file. One that is not large is read as a whole, and all that it has of
+        the partition is kept: the next messages are in it, too. Raises as `read_file`.
         """
-        path, kept = self._kept.get(key, ("", []))
+        path, kept, _ = self._kept.get(key, ("", [], 0))
         if path == read.file.path:
             return kept
-        if read.file.segment.is_small:
+        size = read.file.segment.size
+        is_kept = size <= _KEPT_BYTES_MAX[0]
+        if is_kept:
             whole = tuple(
                 (batch, batch.base_offset, batch.next_offset) for batch, *_ in read.wanted
             )
@@ -250,8 +259,11 @@ class SharedTopics:
         schema = self._schema_of(key.topic) or definition.schema
         parts = read_file(self._store, read, definition.columns, plain=True)
         found = [DecodedRecords(key.topic, key.topic_id, part, schema) for part in parts]
-        if read.file.segment.is_small:
-            self._kept[key] = read.file.path, found
+        if is_kept:
+            self._kept.pop(key, None)
+            while sum(other for *_, other in self._kept.values()) + size > _KEPT_BYTES_MAX[1]:
+                del self._kept[next(iter(self._kept))]  # the one that was read first
+            self._kept[key] = read.file.path, found, size
         return found
 
 

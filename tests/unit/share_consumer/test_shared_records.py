@@ -20,6 +20,7 @@ from deltaq import (
 )
 from deltaq.admin import NewTopic
 from deltaq.maintenance.run import Maintenance
+from deltaq.share_consumer import topics
 from deltaq.share_consumer.calls import SingleThread, _refuse_forked
 from deltaq.testing import ManualClock
 from tests.doubles.sharing import ACCEPT, RELEASE, ShareWorld, places
@@ -70,6 +71,29 @@ def test_released_records_of_many_files_come_in_order() -> None:
         again = consumer.poll(0)
         assert places(again) == [(0, 2), (5, 2), (599, 2)]
         assert [message.value() for message in again] == [b"v0", b"v5", b"v599"]
+
+
+def test_files_that_are_kept_decoded_take_a_limited_space(monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = ShareWorld(partitions=4)
+    for partition in range(4):
+        shared.fill(4, partition=partition)
+    sizes = [each.size for each in shared.store.list("topics/t/") if "parquet" in each.key]
+    monkeypatch.setattr(topics, "_KEPT_BYTES_MAX", (max(sizes), 2 * max(sizes)))
+    with shared.consumer(max_poll_records=1) as consumer:
+        found = []
+        for _ in range(16):
+            found += [(each.partition(), each.offset()) for each in consumer.poll(0)]
+            assert 1 <= len(consumer._topics._kept) <= 2
+    assert sorted(found) == [(partition, at) for partition in range(4) for at in range(4)]
+
+
+def test_a_large_file_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topics, "_KEPT_BYTES_MAX", (10, 1000))
+    shared = ShareWorld()
+    shared.fill(2)
+    with shared.consumer(max_poll_records=1) as consumer:
+        assert [places(consumer.poll(0)) for _ in range(2)] == [[(0, 1)], [(1, 1)]]
+        assert not consumer._topics._kept
 
 
 def test_values_are_instances_of_the_model_of_a_topic() -> None:

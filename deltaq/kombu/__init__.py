@@ -6,6 +6,7 @@
 Modules:
 
 * `transport`: connections and channels of kombu
+* `clients`: the clients with which a connection works on a root
 * `shared_queue`: a queue that workers share: a share group over topics
 * `private_queue`: a queue of one process: what comes to its topics while it lives
 * `routes`: the names of topics, which messages of an exchange a queue takes, and what is delivered

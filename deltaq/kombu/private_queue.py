@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from deltaq.clock import Clock
 from deltaq.consumer import Consumer
-from deltaq.kombu.routes import Delivery, Route
+from deltaq.kombu.routes import Delivery, takes
 from deltaq.message import AcknowledgeType, TopicPartition
+from deltaq.share_groups.bindings import Binding
 from deltaq.share_groups.exchange import PartitionId
 
 READ_AT_ONCE = 100
@@ -24,9 +25,10 @@ class PrivateQueue:
     thread, but `acknowledge` may be called by any.
     """
 
-    def __init__(self, conf: Mapping[str, Any], clock: Clock, route: Route) -> None:
+    def __init__(self, conf: Mapping[str, Any], clock: Clock, topic: str) -> None:
         self._clock = clock
-        self._route = route
+        self._topic = topic  # what is sent to the queue itself
+        self._bindings: set[Binding] = set()
         self._ready: deque[Delivery] = deque()
         self._held: dict[str, Delivery] = {}
         # It joins no group: it assigns partitions, and commits nothing.
@@ -34,8 +36,21 @@ class PrivateQueue:
         self._consumer: Consumer[bytes, bytes] = Consumer({**conf, **settings})
         self.reads_nothing = True
 
-    def bind(self, ends: Mapping[PartitionId, int]) -> None:
-        """Read the partitions of a new binding, too, from these ends on."""
+    def bind(self, binding: Binding, ends: Mapping[PartitionId, int]) -> None:
+        """Take what fits a binding, too, from these ends on."""
+        self._bindings.add(binding)
+        self._assign(ends)
+
+    def unbind(self, topic: str, routing_key: str) -> None:
+        """Take no longer what fits a binding."""
+        place = topic, routing_key
+        self._bindings = {of for of in self._bindings if (of.topic, of.routing_key) != place}
+
+    def read_own(self, partitions: Iterable[PartitionId]) -> None:
+        """Take all that was sent to the queue itself, whose topic has these partitions."""
+        self._assign(dict.fromkeys(partitions, 0))
+
+    def _assign(self, ends: Mapping[PartitionId, int]) -> None:
         known = {(at.topic, at.partition) for at in self._consumer.assignment()}
         new = [
             TopicPartition(key.topic, key.partition, end)
@@ -60,7 +75,8 @@ class PrivateQueue:
             for message in self._consumer.consume(READ_AT_ONCE, 0):
                 payload = json.loads(message.value() or b"")
                 routing_key = payload["properties"]["delivery_info"]["routing_key"]
-                if self._route.takes(message.topic() or "", routing_key):
+                topic = message.topic() or ""
+                if topic == self._topic or takes(self._bindings, topic, routing_key):
                     self._ready.append(Delivery(self._clock.unique_id(), payload, 1))
 
     def keep(self) -> None:

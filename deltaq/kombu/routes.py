@@ -6,14 +6,15 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from kombu.transport.virtual.exchange import TopicExchange
 
 from deltaq.names import is_name
-
-Matches: TypeAlias = Callable[[str], bool]
-"""Whether a queue takes the messages with this routing key."""
+from deltaq.share_groups.bindings import Binding
 
 _KEPT_CHARS = 180
 
@@ -48,17 +49,20 @@ class Delivery:
     deliveries: int
 
 
-@dataclass(slots=True)
-class Route:
-    """Where the messages of a queue come from: topics of exchanges, each with the bindings of the
-    queue.
-    """
+def takes(bindings: Collection[Binding], topic: str, routing_key: str) -> bool:
+    """Whether a queue with these bindings takes a message of the topic of an exchange."""
+    return any(each.topic == topic and _fits(each, routing_key) for each in bindings)
 
-    bindings: dict[str, list[Matches]] = field(default_factory=dict)
 
-    def takes(self, topic: str, routing_key: str) -> bool:
-        """Whether the queue takes a message of this topic with this key. It takes all of its own
-        topic, which has no bindings.
-        """
-        bound = self.bindings.get(topic)
-        return bound is None or any(matches(routing_key) for matches in bound)
+def _fits(binding: Binding, routing_key: str) -> bool:
+    if binding.type == "fanout":
+        return True
+    if binding.type == "topic":
+        return _pattern(binding.routing_key).match(routing_key) is not None
+    return routing_key == binding.routing_key
+
+
+@lru_cache(maxsize=1_024)
+def _pattern(routing_key: str) -> re.Pattern[str]:
+    pattern: str = TopicExchange(None).key_to_pattern(routing_key)
+    return re.compile(pattern)

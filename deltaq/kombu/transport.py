@@ -2,50 +2,39 @@
 
 An exchange is a topic, and so is a queue. A queue that is bound to an exchange reads the topic of
 the exchange, and takes the messages whose routing key fits. A process that sends therefore needs no
-list of queues, and a queue without readers costs nothing.
+list of queues, and a queue without readers costs nothing. The bindings of a queue are in its group.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
+from weakref import WeakSet
 
 from kombu.transport import virtual
 from kombu.transport.virtual.base import Empty
 from kombu.utils.json import dumps
 
-from deltaq.admin import AdminClient, NewTopic
-from deltaq.clock import SYSTEM_CLOCK, checked_timeout
-from deltaq.config import AdminConfig, parse_client_config
-from deltaq.consumer.fetcher import PollTimer
-from deltaq.delta.store_errors import raising_unavailable
-from deltaq.errors import InvalidConfig, KafkaError, KafkaException, UnknownTopic
+from deltaq.clock import SYSTEM_CLOCK, after_fork, checked_timeout
+from deltaq.errors import InvalidConfig, KafkaError, KafkaException
 from deltaq.kombu import SCHEME
+from deltaq.kombu.clients import RootClients
 from deltaq.kombu.private_queue import PrivateQueue
-from deltaq.kombu.routes import Matches, Route, exchange_topic, queue_topic
+from deltaq.kombu.routes import exchange_topic, queue_topic
 from deltaq.kombu.shared_queue import SharedQueue
 from deltaq.message import AcknowledgeType
-from deltaq.names import TOPICS_FOLDER
-from deltaq.producer import Producer
-from deltaq.root import open_root
-from deltaq.share_groups.exchange import PartitionId
-from deltaq.topics.lookup import TopicLookup
+from deltaq.share_groups.bindings import Binding
 from deltaq.version import __version__
-
-VISIBILITY_S = 300.0
-"""Seconds after which others get the messages of a worker that has died: `visibility_timeout` of
-the transport options.
-"""
 
 VISIBILITY_MAX_S = 86_400
 
 TAKEN_AT_ONCE = 100
 """Messages that are taken at once without a prefetch limit."""
 
-IDLE_S = 0.5
-"""Most seconds between two looks at the logs."""
+_DEFAULT_EXCHANGE = "amq.direct"
+"""The exchange of a binding that names none, as in kombu."""
+
+_UNSET = object()
 
 
 class QueueChannel(virtual.Channel):
@@ -59,6 +48,15 @@ class QueueChannel(virtual.Channel):
         # The queue of each message that was delivered and is not decided.
         self._queue_of: dict[str, SharedQueue | PrivateQueue] = {}
         self._no_ack: set[str] = set()
+        self._is_inherited = False
+
+    def become_inherited(self) -> None:
+        """The process is a forked child: what this channel has taken is its parent's, and must be
+        neither acknowledged nor given back.
+        """
+        self._is_inherited = True
+        self._shared.clear()
+        self._queue_of.clear()
 
     def _queue(self, queue: str) -> SharedQueue | PrivateQueue:
         private: PrivateQueue | None = self.connection.private.get(queue)
@@ -76,7 +74,7 @@ class QueueChannel(virtual.Channel):
         """Send a message, and wait until it is durable. Raises KafkaException."""
         self._inplace_augment_message(message, exchange, routing_key)
         topic = exchange_topic(exchange) if exchange else queue_topic(routing_key)
-        self.connection.send(topic, dumps(message).encode())
+        self.connection.clients.send(topic, dumps(message).encode())
 
     # --- queues and bindings ---
 
@@ -84,22 +82,56 @@ class QueueChannel(virtual.Channel):
         if kwargs.get("auto_delete"):  # kombu sets it for an exclusive queue, too
             self.connection.declare_private(queue)
         elif queue not in self.connection.private:
-            self.connection.create_topic(queue_topic(queue))
+            self.connection.clients.create_topic(queue_topic(queue))
 
     def _has_queue(self, queue: str, **kwargs: Any) -> bool:
-        return queue in self.connection.private or self.connection.has_topic(queue_topic(queue))
+        if queue in self.connection.private:
+            return True
+        found: bool = self.connection.clients.has_topic(queue_topic(queue))
+        return found
+
+    def queue_bind(
+        self,
+        queue: str,
+        exchange: str | None = None,
+        routing_key: str = "",
+        arguments: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Bind a queue, also one that this process has bound before: another process may have
+        deleted it since.
+        """
+        exchange = exchange or _DEFAULT_EXCHANGE
+        super().queue_unbind(queue, exchange, routing_key, arguments)
+        super().queue_bind(queue, exchange, routing_key, arguments, **kwargs)
 
     def _queue_bind(self, exchange: str, routing_key: str, pattern: str | None, queue: str) -> None:
         topic = exchange_topic(exchange)
-        ends = self.connection.ends(topic)
-        is_fanout = self.typeof(exchange).type == "fanout"
-        matches = _matches(routing_key, pattern, is_fanout=is_fanout)
-        self.connection.route(queue).bindings.setdefault(topic, []).append(matches)
-        self._queue(queue).bind(ends)
+        binding = Binding(topic, self.typeof(exchange).type, routing_key)
+        self._queue(queue).bind(binding, self.connection.clients.ends(topic))
 
-    def _delete(self, queue: str, *args: Any, **kwargs: Any) -> None:
-        self._shared.pop(queue, None)
-        self.connection.delete_queue(queue)
+    def queue_unbind(
+        self,
+        queue: str,
+        exchange: str | None = None,
+        routing_key: str = "",
+        arguments: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Remove a binding, for all processes."""
+        exchange = exchange or _DEFAULT_EXCHANGE
+        super().queue_unbind(queue, exchange, routing_key, arguments, **kwargs)
+        if self._has_queue(queue):
+            self._queue(queue).unbind(exchange_topic(exchange), routing_key)
+
+    def queue_delete(
+        self, queue: str, if_unused: bool = False, if_empty: bool = False, **kwargs: Any
+    ) -> None:
+        """Delete a queue with its bindings, also one that another process has bound."""
+        if self._has_queue(queue) and not (if_empty and self._size(queue)):
+            self._shared.pop(queue, None)
+            self.connection.delete_queue(queue)
+            self.state.queue_bindings_delete(queue)
 
     def _size(self, queue: str) -> int:
         return self._queue(queue).size()
@@ -131,16 +163,23 @@ class QueueChannel(virtual.Channel):
     def drain_events(
         self, timeout: float | None = None, callback: Callable[..., Any] | None = None
     ) -> None:
-        """Deliver one message. Raises Empty if there is none."""
+        """Deliver one message. Raises Empty if there is none, KafkaException in a forked child."""
+        self._check_may_take()
         for queue in self._shared.values():
             queue.keep()
         super().drain_events(timeout, callback)
 
+    def _check_may_take(self) -> None:
+        if self._is_inherited:
+            reason = "this connection was made before the process forked: make one in the child"
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT, reason))
+
     def _get(self, queue: str, timeout: float | None = None) -> dict[str, Any]:
+        self._check_may_take()
         taken_from = self._queue(queue)
         if isinstance(taken_from, PrivateQueue) and taken_from.reads_nothing:
             # Without a binding, it has what is sent to the queue itself.
-            taken_from.bind(dict.fromkeys(self.connection.ends(queue_topic(queue)), 0))
+            taken_from.read_own(self.connection.clients.ends(queue_topic(queue)))
         free = self.qos.can_consume_max_estimate()
         delivery = taken_from.take(
             min(TAKEN_AT_ONCE, TAKEN_AT_ONCE if free is None else max(1, free))
@@ -187,15 +226,6 @@ class QueueChannel(virtual.Channel):
                 self._shared.clear()
 
 
-def _matches(routing_key: str, pattern: str | None, *, is_fanout: bool) -> Matches:
-    if is_fanout:
-        return lambda _: True
-    if pattern is None:
-        return lambda key: key == routing_key
-    compiled = re.compile(pattern)
-    return lambda key: compiled.match(key) is not None
-
-
 class QueueTransport(virtual.Transport):
     """A connection to a root. Channels of one connection share its clients and the private
     queues.
@@ -214,19 +244,31 @@ class QueueTransport(virtual.Transport):
     def __init__(self, client: Any, **kwargs: Any) -> None:
         super().__init__(client, **kwargs)
         options = client.transport_options
-        self._lock_s = _visibility_s(options.get("visibility_timeout", VISIBILITY_S))
+        given = options.get("visibility_timeout", _UNSET)
+        self._lock_s = None if given is _UNSET else _visibility_s(given)
         root = str(client.hostname).removeprefix(f"{SCHEME}://")
         settings = {name: value for name, value in options.items() if name.startswith("store.")}
         self._conf: dict[str, Any] = {"bootstrap.servers": root, **settings}
         self._clock = SYSTEM_CLOCK
-        self._store = open_root(parse_client_config(AdminConfig, self._conf), self._clock)
-        self._lookup = TopicLookup(self._store, self._clock)
-        self._watch = self._store.watch()
-        self._timer = PollTimer(self._store, self._watch, IDLE_S, self._clock)
-        self._producer: Producer | None = None
-        self._created: set[str] = set()
-        self._routes: dict[str, Route] = {}
+        self._clients: RootClients | None = RootClients(self._conf, self._clock)
         self.private: dict[str, PrivateQueue] = {}
+        _OPEN.add(self)
+
+    @property
+    def clients(self) -> RootClients:
+        """The clients of this process."""
+        if self._clients is None:
+            self._clients = RootClients(self._conf, self._clock)
+        return self._clients
+
+    def become_inherited(self) -> None:
+        """The process is a forked child: the clients are those of its parent. Does no I/O, and
+        takes no lock, which another thread of the parent may have held.
+        """
+        self._clients = None
+        self.private.clear()
+        for channel in (*self.channels, *self._avail_channels):
+            channel.become_inherited()
 
     def driver_version(self) -> str:
         """The version of deltaq."""
@@ -234,79 +276,26 @@ class QueueTransport(virtual.Transport):
 
     def establish_connection(self) -> Any:
         """Check that the root can be listed. Raises Unavailable."""
-        with raising_unavailable():
-            self._store.list_folders(TOPICS_FOLDER)
+        self.clients.check()
         return super().establish_connection()
-
-    def send(self, topic: str, value: bytes) -> None:
-        """Write a message, and wait until it is durable. Raises KafkaException."""
-        if self._producer is None:
-            self._producer = Producer(self._conf)
-        outcome: list[KafkaError | None] = []
-        self._producer.produce(topic, value, on_delivery=lambda error, _: outcome.append(error))
-        self._producer.flush()
-        if outcome[0] is not None:
-            raise KafkaException(outcome[0])
-
-    # --- topics ---
-
-    def create_topic(self, topic: str) -> None:
-        """Create a topic that does not exist. Raises KafkaException."""
-        if topic in self._created:
-            return
-        if not self.has_topic(topic):
-            with AdminClient(self._conf) as admin:
-                try:
-                    admin.create_topics([NewTopic(topic, 1)])[topic].result()
-                except KafkaException as error:
-                    if error.error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                        raise
-        self._created.add(topic)
-
-    def has_topic(self, topic: str) -> bool:
-        """Whether a topic exists. Raises KafkaException."""
-        try:
-            self._lookup.head(topic)
-        except UnknownTopic:
-            return False
-        return True
-
-    def ends(self, topic: str) -> dict[PartitionId, int]:
-        """The end of each partition of a topic, which is created if it does not exist. Raises
-        KafkaException.
-        """
-        self.create_topic(topic)
-        head = self._lookup.head(topic)
-        offsets = enumerate(head.next_offsets)
-        return {PartitionId(topic, head.topic_id, number): end for number, end in offsets}
 
     # --- queues ---
 
-    def route(self, queue: str) -> Route:
-        """Where the messages of a queue come from."""
-        return self._routes.setdefault(queue, Route())
-
     def shared_queue(self, queue: str) -> SharedQueue:
         """A reader of a queue for one channel. Raises KafkaException."""
-        self.create_topic(queue_topic(queue))
-        about = queue, self.route(queue), self._lock_s, self._watch
-        return SharedQueue(self._store, self._clock, *about)
+        return self.clients.shared_queue(queue, self._lock_s)
 
     def declare_private(self, queue: str) -> None:
         """Have a queue that only this connection reads, and that ends with it."""
         if queue not in self.private:
-            self.private[queue] = PrivateQueue(self._conf, self._clock, self.route(queue))
+            self.private[queue] = PrivateQueue(self._conf, self._clock, queue_topic(queue))
 
     def delete_queue(self, queue: str) -> None:
         """Delete a queue with all that it has. Raises KafkaException."""
-        self._routes.pop(queue, None)
         if (private := self.private.pop(queue, None)) is not None:
             private.close()
-            return
-        topic = queue_topic(queue)
-        self._created.discard(topic)
-        with AdminClient(self._conf) as admin, suppress(UnknownTopic):
-            admin.delete_topics([topic])[topic].result()
+        else:
+            self.clients.delete_queue(queue)
 
     # --- connections ---
 
@@ -322,9 +311,9 @@ class QueueTransport(virtual.Transport):
                 left_s = deadline - self._clock.monotonic()
                 if left_s <= 0:
                     raise TimeoutError("no message came in time") from None
-                self._timer.wait(False, most_s=left_s)
+                self.clients.timer.wait(False, most_s=left_s)
             else:
-                self._timer.wait(True)
+                self.clients.timer.wait(True)
                 return
 
     def close_connection(self, connection: Any) -> None:
@@ -335,9 +324,21 @@ class QueueTransport(virtual.Transport):
             for private in self.private.values():
                 private.close()
             self.private.clear()
-            if self._producer is not None:
-                self._producer.close()
-            self._watch.close()
+            if self._clients is not None:
+                self._clients.close()
+            _OPEN.discard(self)
+
+
+_OPEN: WeakSet[QueueTransport] = WeakSet()
+
+
+def _inherit() -> None:
+    """A forked child must not use its parent's clients, nor decide what its parent has taken."""
+    for transport in tuple(_OPEN):
+        transport.become_inherited()
+
+
+after_fork(_inherit)
 
 
 def _visibility_s(value: object) -> float:

@@ -8,6 +8,7 @@ Modules:
 * `exchange`: what a worker does in one entry: it acknowledges records, and takes others
 * `transaction_acknowledgements`: acknowledgements that belong to a transaction
 * `dead_letters`: records that are not delivered again, written once to the dead-letter topic
+* `bindings`: which records of exchanges a group takes that is a queue of AMQP
 * `locks`: when a watcher knows that a lock is over
 * `log`: the client of a group's log
 """

@@ -36,6 +36,7 @@ from deltaq.groups.log import LogMaintainer, sync_topics, table_actions
 from deltaq.groups.state import SHARE_FORMAT, SHARE_TYPE, group_head, is_share_group, is_there
 from deltaq.names import TransactionKey
 from deltaq.serde.json_text import compact_json, strict_json
+from deltaq.share_groups.bindings import Binding, encoded_bindings, parse_bindings
 from deltaq.share_groups.exchange import (
     Exchange,
     Exchanged,
@@ -52,6 +53,7 @@ from deltaq.share_groups.state import (
     chosen,
     not_chosen,
     parse_partition,
+    without_removed,
 )
 from deltaq.share_groups.transaction_acknowledgements import (
     ShareAcknowledgements,
@@ -68,6 +70,9 @@ SETTINGS_DOMAIN = "deltaq.settings"
 
 DEAD_LETTERS_DOMAIN = "deltaq.dead_letters"
 """The domain metadata that counts the newest dead letters: `minute` since 1970, `count` in it."""
+
+BINDINGS_DOMAIN = "deltaq.bindings"
+"""The domain metadata of a group that is a queue of AMQP: its bindings."""
 
 PARTITION_PREFIX = "deltaq.share."
 """The domain of a partition is this and `<topic>/<topic id>/<partition>`."""
@@ -149,6 +154,18 @@ class ShareGroup:
             reason = f"the number of dead letters cannot be parsed: {error}"
             raise Corrupt(reason, path=self.path, version=self.table.version) from error
 
+    @property
+    def bindings(self) -> frozenset[Binding]:
+        """The bindings of a group that is a queue of AMQP; others have none. Raises Corrupt."""
+        text = self.table.domains.get(BINDINGS_DOMAIN)
+        if text is None:
+            return frozenset()
+        try:
+            return _parsed_bindings(text)
+        except (ValueError, KeyError, TypeError) as error:
+            reason = f"the bindings of the group cannot be parsed: {error}"
+            raise Corrupt(reason, path=self.path, version=self.table.version) from error
+
     def reads(self, topic: str) -> bool:
         """Whether the group has read a partition of a topic of this name."""
         prefix = f"{PARTITION_PREFIX}{topic}/"
@@ -181,6 +198,7 @@ class ShareGroup:
 
 
 _parsed = lru_cache(maxsize=4_096)(parse_partition)
+_parsed_bindings = lru_cache(maxsize=256)(parse_bindings)
 
 
 def stored_settings(state: TableState, path: str) -> dict[str, str]:
@@ -430,6 +448,52 @@ class ShareLog:
         duration_s = group.settings.share_record_lock_duration_ms / 1000
         return self._watch.over(self._clock.monotonic(), duration_s)
 
+    # --- queues of AMQP ---
+
+    def bind(self, binding: Binding, ends: Mapping[PartitionId, int], deadline: float) -> None:
+        """Store a binding. In a topic to which it was not bound, the group continues at these ends:
+        it does not take what came before. May be repeated.
+        """
+
+        def plan(group: ShareGroup, version: int, now_ms: int) -> list[Action]:  # noqa: ARG001 - as SharePlan
+            group.check(self.group)
+            if binding in group.bindings:
+                return []
+            changed = {}
+            if all(each.topic != binding.topic for each in group.bindings):
+                for key, end in sorted(ends.items()):
+                    # The queue may have been bound before, and members may hold some of it.
+                    state = group.partition(key) or SharePartition(end)
+                    changed[key] = without_removed(state, end)
+            return [_bindings(group.bindings | {binding}), *_partition_actions(changed)]
+
+        self._change("BIND", plan, deadline)
+
+    def unbind(self, topic: str, routing_key: str, deadline: float) -> None:
+        """Remove a binding. Without effect if there is none."""
+
+        def plan(group: ShareGroup, version: int, now_ms: int) -> list[Action]:  # noqa: ARG001 - as SharePlan
+            group.check(self.group)
+            left = {
+                each
+                for each in group.bindings
+                if (each.topic, each.routing_key) != (topic, routing_key)
+            }
+            return [] if left == group.bindings else [_bindings(left)]
+
+        self._change("UNBIND", plan, deadline)
+
+    def drop(self, deadline: float) -> None:
+        """Delete the group, also while members hold records, as AMQP deletes a queue: what they
+        acknowledge later does not count. Without effect if there is none.
+        """
+
+        def plan(group: ShareGroup, version: int, now_ms: int) -> list[Action]:  # noqa: ARG001 - as SharePlan
+            group.check(self.group)
+            return _deletion(group) if group.exists else []
+
+        self._change("DELETE SHARE GROUP", plan, deadline)
+
     # --- administration ---
 
     def delete(self, deadline: float) -> None:
@@ -442,8 +506,7 @@ class ShareLog:
             if not group.exists:
                 reason = f"share group {self.group!r} does not exist"
                 raise KafkaException(KafkaError(KafkaError.GROUP_ID_NOT_FOUND, reason))
-            partitions = [_removed(_domain(key)) for key in sorted(group.partitions())]
-            return [_removed(DELTAQ_DOMAIN), *partitions]
+            return _deletion(group)
 
         self._change_if_free("DELETE SHARE GROUP", plan, deadline)
 
@@ -615,6 +678,18 @@ def _changed(
 
 def _partition_actions(changed: Mapping[PartitionId, SharePartition]) -> list[Action]:
     return [DomainMetadata(_domain(key), state.encoded()) for key, state in changed.items()]
+
+
+def _deletion(group: ShareGroup) -> list[Action]:
+    """The actions that delete a group: its settings stay."""
+    domains = [_domain(key) for key in sorted(group.partitions())]
+    if BINDINGS_DOMAIN in group.table.domains:
+        domains.append(BINDINGS_DOMAIN)
+    return [_removed(domain) for domain in (DELTAQ_DOMAIN, *domains)]
+
+
+def _bindings(bindings: Collection[Binding]) -> DomainMetadata:
+    return DomainMetadata(BINDINGS_DOMAIN, encoded_bindings(bindings))
 
 
 def _removed(domain: str) -> DomainMetadata:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import os
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +16,15 @@ from kombu import Connection, Consumer, Exchange, Queue
 from kombu import Producer as KombuProducer
 
 import deltaq.kombu
-from deltaq import AcknowledgeType, InvalidConfig, KafkaException, OutcomeUnknown, Producer, Topic
+from deltaq import (
+    AcknowledgeType,
+    AdminClient,
+    InvalidConfig,
+    KafkaException,
+    OutcomeUnknown,
+    Producer,
+    Topic,
+)
 from deltaq.kombu import shared_queue
 from deltaq.kombu.routes import exchange_topic, queue_topic
 from deltaq.kombu.shared_queue import SharedQueue
@@ -20,6 +32,7 @@ from deltaq.share_groups.state import RecordState, SharePartition
 from deltaq.store import open_store, serve_memory_store
 from deltaq.testing import Fault, FaultyStore, Rule
 from tests.doubles.reading import eventually
+from tests.doubles.sharing import set_group
 
 SCHEME = deltaq.kombu.SCHEME
 
@@ -228,6 +241,41 @@ def test_a_queue_gets_what_came_after_its_first_binding(url: str) -> None:
         assert Taker(other, queue).take() == ["a", "a"]
 
 
+def test_the_bindings_of_all_processes_are_those_of_the_queue(url: str) -> None:
+    exchange = Exchange("x", type="topic")
+    with Connection(url) as one, Connection(url) as two, Connection(url) as three:
+        first = Taker(one, Queue("q", exchange, "orders.#"), prefetch=2)
+        Queue("q", exchange, "payments.#")(two.channel()).declare()
+        publish(two, exchange, "orders.a", "payments.a", "other.a", "payments.b")
+        assert first.take() == ["orders.a", "payments.a"]
+        # By its name: this process has bound nothing.
+        with three.channel() as channel:
+            assert channel.queue_declare("q", passive=True).message_count == 1
+        assert Taker(three, Queue("q")).take() == ["payments.b"]
+
+
+def test_a_queue_does_not_get_what_came_while_it_was_not_bound(connection: Connection) -> None:
+    exchange = Exchange("x", type="topic")
+    queue = Queue("q", exchange, "a")
+    with connection.channel() as channel:
+        queue(channel).declare()
+        publish(connection, exchange, "a")
+        queue(channel).unbind_from(exchange, "a")
+        publish(connection, exchange, "a")
+        queue(channel).declare()
+        publish(connection, exchange, "a")
+        assert channel.queue_purge("q") == 1
+
+
+def test_a_private_queue_that_is_not_bound_any_more_gets_nothing(connection: Connection) -> None:
+    exchange = Exchange("x", type="direct")
+    taker = Taker(connection, Queue("mine", exchange, "a", auto_delete=True))
+    Queue("mine", exchange, "b", auto_delete=True)(taker.channel).declare()
+    taker.channel.queue_unbind("mine", "x", "a")
+    publish(connection, exchange, "a", "b")
+    assert taker.awaited(1) == ["b"]
+
+
 def test_a_private_queue_gets_what_comes_while_it_lives(url: str) -> None:
     exchange = Exchange("x", type="fanout")
     queue = Queue("mine", exchange, auto_delete=True)
@@ -266,6 +314,57 @@ def test_a_private_queue_is_purged_and_counts_what_waits(connection: Connection)
     assert (taker.channel.queue_purge("mine"), private.size()) == (2, 0)
 
 
+# --- settings of the group ---
+
+
+def set_queue(url: str, **settings: Any) -> None:
+    with AdminClient(bootstrap_servers=url.partition("+")[2]) as admin:
+        set_group(admin, queue_topic("q"), **settings)
+
+
+def test_rejected_messages_are_written_to_the_dead_letter_topic(url: str) -> None:
+    topic = "dlq.q"
+    set_queue(
+        url,
+        errors_deadletterqueue_topic_name=topic,
+        errors_deadletterqueue_copy_record_enable="true",
+    )
+    with Connection(url) as one:
+        put(one, "a", "b", "c")
+        taker = Taker(one, Queue("q"))
+        assert taker.take() == ["a", "b", "c"]
+        taker.found[0].reject()
+        taker.take()
+        taker.take()
+        assert state_of(one).start == 1
+        taker.found[1].reject()
+        taker.close()  # the last one that has a letter to write
+        assert state_of(one).start == 2
+    letters = Topic(topic, bootstrap_servers=url.partition("+")[2]).to_arrow()["value"].to_pylist()
+    bodies = [base64.b64decode(json.loads(letter)["body"]) for letter in letters]
+    assert bodies == [b"a", b"b"]
+
+
+def test_a_worker_leaves_what_an_administrator_has_set(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    lock = "share.record.lock.duration.ms"
+    set_queue(url, share_delivery_count_limit=5, share_record_lock_duration_ms=60_000)
+    with Connection(url) as one:
+        log = one.transport.shared_queue("q")._log
+        assert log.settings() == {
+            "share.auto.offset.reset": "earliest",
+            "share.delivery.count.limit": "5",
+            "share.partition.max.record.locks": "10000",
+            lock: "60000",
+        }
+    assert not caplog.records
+    with Connection(url, transport_options={"visibility_timeout": 10}) as other:
+        other.transport.shared_queue("q")
+    assert log.settings()[lock] == "10000"
+    assert f"{lock}=10000, was 60000" in caplog.text
+
+
 # --- sizes, purges, deletion ---
 
 
@@ -288,6 +387,40 @@ def test_a_purge_leaves_what_is_held(connection: Connection) -> None:
     assert Taker(connection, Queue("q")).take() == [0, 1]
 
 
+def test_messages_of_other_queues_are_neither_counted_nor_end_a_purge(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_queue, "PURGED_AT_ONCE", 2)
+    monkeypatch.setattr(shared_queue, "COUNTED_AT_ONCE", 2)
+    exchange = Exchange("x", type="direct")
+    with connection.channel() as channel:
+        Queue("q", exchange, "a")(channel).declare()
+        publish(connection, exchange, "b", "b", "b", "a", "b", "b", "b", "a")
+        assert channel.queue_declare("q", passive=True).message_count == 2
+        assert channel.queue_purge("q") == 2
+        publish(connection, exchange, *"bbba")
+        channel.basic_qos(0, 1, False)
+        assert Queue("q", exchange, "a")(channel).get().payload == "a"
+
+
+def test_a_deleted_queue_comes_back_without_its_messages(url: str) -> None:
+    exchange = Exchange("x", type="direct")
+    queue = Queue("q", exchange, "a")
+    with Connection(url) as one, Connection(url) as two:
+        holder = Taker(one, queue, prefetch=1)
+        publish(one, exchange, "a", "a")
+        assert holder.take() == ["a"]
+        with two.channel() as channel:
+            # By its name: this process has not bound it.
+            channel.queue_delete("q")
+        holder.found[0].ack()
+        publish(one, exchange, "a")
+        with one.channel() as channel:
+            queue(channel).declare()  # again: this process has bound it before
+            publish(one, exchange, "a")
+            assert channel.queue_declare("q", passive=True).message_count == 1
+
+
 def test_a_deleted_queue_is_not_there(connection: Connection) -> None:
     exchange = Exchange("x", type="direct")
     with connection.channel() as channel:
@@ -306,6 +439,40 @@ def test_a_private_queue_ends_with_its_connection(url: str) -> None:
         private = one.transport.private["mine"]
     with pytest.raises(RuntimeError):
         private.take(1)
+
+
+# --- forked children ---
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+def test_a_forked_child_sends_and_leaves_what_its_parent_has_taken(tmp_path: Path) -> None:
+    with Connection(f"{SCHEME}://{tmp_path}") as one:
+        put(one, "a")
+        taker = Taker(one, Queue("q"))
+        assert taker.take() == ["a"]
+        if not (child := os.fork()):
+            with forked_child():
+                put(one, "b")
+                with pytest.raises(one.transport.connection_errors, match="forked"):
+                    taker.take()
+                one.close()  # gives back nothing
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert taker.awaited(1) == ["b"]
+        taker.found[0].ack()
+        taker.close()
+        assert Taker(one, Queue("q")).take() == ["b"]
+
+
+@contextmanager
+def forked_child() -> Iterator[None]:
+    """End the process after the block: 0 if nothing was raised."""
+    status = 1
+    try:
+        yield
+        status = 0
+    finally:
+        os._exit(status)
 
 
 # --- what goes wrong ---
@@ -350,17 +517,12 @@ def test_a_message_that_cannot_be_written_is_an_error_of_its_publisher(
 def test_a_topic_that_another_process_creates_meanwhile_is_taken(
     connection: Connection, memory_root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    counting = FaultyStore(open_store(memory_root))
-    serve_memory_store(memory_root.removeprefix("memory://"), counting)
     Topic("t", bootstrap_servers=memory_root).create()
-    transport = connection.transport
-    monkeypatch.setattr(transport, "has_topic", lambda _: False)
-    transport.create_topic("t")
-    before = counting.operations.total()
-    transport.create_topic("t")  # known
-    assert counting.operations.total() == before
+    clients = connection.transport.clients
+    monkeypatch.setattr(clients, "has_topic", lambda _: False)
+    clients.create_topic("t")
     with pytest.raises(InvalidConfig):
-        transport.create_topic("no topic")
+        clients.create_topic("no topic")
 
 
 def test_a_message_ends_the_long_waits_of_a_quiet_queue(
@@ -370,7 +532,7 @@ def test_a_message_ends_the_long_waits_of_a_quiet_queue(
     put(connection, "a")
     taker = Taker(connection, Queue("q"))
     monkeypatch.setattr(
-        connection.transport._timer, "wait", lambda found, most_s=0.0: waits.append(found)
+        connection.transport.clients.timer, "wait", lambda found, most_s=0.0: waits.append(found)
     )
     taker.take(1)
     assert waits == [True]

@@ -333,10 +333,10 @@ def _size(value: object) -> int:
 
 
 def with_header(headers: HeadersInput, header: tuple[str, bytes]) -> HeadersInput:
-    """The headers of a message and one more."""
+    """The headers of a message and one more, which takes the place of those of its name."""
     if headers is None or isinstance(headers, Mapping):
         return {**(headers or {}), header[0]: header[1]}
-    return [*headers, header]
+    return [*(pair for pair in headers if pair[:1] != header[:1]), header]
 
 
 def accepted_headers(headers: object) -> tuple[Headers, int]:

@@ -48,6 +48,19 @@ def test_a_message_is_delivered_when_its_time_has_come(shared: ShareWorld) -> No
     assert [(state.start, state.end) for state in shared.states()] == [(3, 3)]
 
 
+@pytest.mark.parametrize("form", [list, dict])
+def test_a_new_time_takes_the_place_of_that_in_the_headers(
+    shared: ShareWorld, form: type[Any]
+) -> None:
+    """As in a retry, which sends a message again with its headers."""
+    produce(shared, 60.0, headers=form([("own", b"1"), (DELIVER_AT_HEADER, b"1")]))
+    with shared.consumer() as consumer:
+        assert consumer.poll(0).is_empty()
+        shared.clock.advance(60)
+        (message,) = consumer.poll(0)
+        assert [name for name, _ in message.headers() or ()] == ["own", DELIVER_AT_HEADER]
+
+
 def test_many_messages_for_later_do_not_hold_up_the_next_one(
     shared: ShareWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from deltaq.admin.groups import ConsumerGroupState
 from deltaq.errors import KafkaException
@@ -48,8 +48,9 @@ class SharePartitionDescription:
     Between them, `acquired` are held by members, or acknowledged in open transactions, `available`
     wait to be delivered again, of which `delayed` not yet, and `acknowledged` and `archived` are
     finished. `lag` is the number of records that are not finished, offsets without a record
-    included. `oldest_ms` is the timestamp of the first of them, in milliseconds since 1970 UTC;
-    None if there is none, or if it cannot be read.
+    included; of a group that redrives dead letters, of those that are chosen and not copied back
+    yet, as no others wait. `oldest_ms` is the timestamp of the first of them, in milliseconds since
+    1970 UTC; None if there is none, or if it cannot be read.
     """
 
     topic: str
@@ -105,8 +106,10 @@ def unfinished(
     """
     found: dict[str, list[tuple[int, int]]] = {}
     for key, state, end in _of_topics(group, heads):
-        if state.start < end:
-            found.setdefault(key.topic, []).append((key.partition, state.start))
+        chosen = (span.first for span, _ in state.failures())
+        first = next(chosen, end) if group.is_of_chosen else state.start
+        if first < end:
+            found.setdefault(key.topic, []).append((key.partition, first))
     return found
 
 
@@ -137,7 +140,11 @@ def share_description(
             if span.status.lock is not None:
                 members[span.status.lock.owner] += span.end - span.first
         place = key.topic, key.partition
-        partitions.append(_described(*place, state, end, times_ms.get(place), now_ms))
+        about = _described(*place, state, end, times_ms.get(place), now_ms)
+        if group.is_of_chosen:
+            chosen = sum(span.end - span.first for span, _ in state.failures())
+            about = replace(about, available=0, delayed=0, lag=chosen)
+        partitions.append(about)
     listed = [ShareGroupMember(*member) for member in sorted(members.items())]
     return ShareGroupDescription(group_id, share_state(group), listed, partitions)
 

@@ -74,6 +74,11 @@ DEAD_LETTERS_DOMAIN = "deltaq.dead_letters"
 BINDINGS_DOMAIN = "deltaq.bindings"
 """The domain metadata of a group that is a queue of AMQP: its bindings."""
 
+CHOOSES_DOMAIN = "deltaq.chooses"
+"""The domain metadata of a group whose records are chosen, as a redrive does: an empty object. What
+is not chosen does not wait for anything.
+"""
+
 PARTITION_PREFIX = "deltaq.share."
 """The domain of a partition is this and `<topic>/<topic id>/<partition>`."""
 
@@ -153,6 +158,11 @@ class ShareGroup:
         except (ValueError, KeyError, TypeError) as error:
             reason = f"the number of dead letters cannot be parsed: {error}"
             raise Corrupt(reason, path=self.path, version=self.table.version) from error
+
+    @property
+    def is_of_chosen(self) -> bool:
+        """Whether only those records of the group wait that were chosen, by `ShareLog.choose`."""
+        return CHOOSES_DOMAIN in self.table.domains
 
     @property
     def bindings(self) -> frozenset[Binding]:
@@ -533,7 +543,10 @@ class ShareLog:
             group.check(self.group)
             before = {key: group.partition(key) or SharePartition(0) for key in sorted(topics)}
             after = {key: chosen(state, topics[key], version) for key, state in before.items()}
-            return _partition_actions(_changed(before, after))
+            changed = _changed(before, after)
+            is_marked = group.is_of_chosen or not changed
+            mark = [] if is_marked else [DomainMetadata(CHOOSES_DOMAIN, "{}")]
+            return [*mark, *_partition_actions(changed)]
 
         self._change("CHOOSE DEAD LETTERS", plan, deadline)
 
@@ -683,9 +696,8 @@ def _partition_actions(changed: Mapping[PartitionId, SharePartition]) -> list[Ac
 def _deletion(group: ShareGroup) -> list[Action]:
     """The actions that delete a group: its settings stay."""
     domains = [_domain(key) for key in sorted(group.partitions())]
-    if BINDINGS_DOMAIN in group.table.domains:
-        domains.append(BINDINGS_DOMAIN)
-    return [_removed(domain) for domain in (DELTAQ_DOMAIN, *domains)]
+    more = [each for each in (BINDINGS_DOMAIN, CHOOSES_DOMAIN) if each in group.table.domains]
+    return [_removed(domain) for domain in (DELTAQ_DOMAIN, *domains, *more)]
 
 
 def _bindings(bindings: Collection[Binding]) -> DomainMetadata:

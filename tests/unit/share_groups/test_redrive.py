@@ -11,8 +11,11 @@ from pydantic import BaseModel
 
 from deltaq import InvalidConfig, Producer, Topic, UnknownTopic
 from deltaq.admin import NewTopic
+from deltaq.share_groups.exchange import PartitionId
+from deltaq.share_groups.log import ShareLog
 from deltaq.store import Store
 from deltaq.tools.redrive import COPIED, TO_COPY, LetterState, Redrive
+from deltaq.topics.lookup import TopicLookup
 from tests.doubles.killed_store import Killed, KilledStore, kills
 from tests.doubles.sharing import ShareWorld, places, set_group
 
@@ -75,6 +78,24 @@ def test_some_are_copied_back_and_others_later(shared: ShareWorld) -> None:
     ]
     assert redrive(shared).run() == 3
     assert new_values(shared) == [b"v0", b"v2", b"v4"]
+
+
+def test_letters_that_were_not_chosen_are_no_lag(shared: ShareWorld) -> None:
+    shared.fill(5)
+    reject_all(shared)
+    redrive(shared).run({(0, 3)})
+    group = "redrive." + DEAD
+    key = PartitionId(DEAD, TopicLookup(shared.store, shared.clock).head(DEAD).topic_id, 0)
+    log = ShareLog(shared.store, group, shared.clock)
+
+    def described() -> tuple[int, int, bool]:
+        with shared.admin() as admin:
+            about = admin.describe_share_groups([group])[group].result(20)
+        return about.lag, about.partitions[0].available, about.oldest_ms is None
+
+    assert described() == (0, 0, True)
+    log.choose({key: {1: "t", 4: "t"}}, shared.clock.monotonic() + 9)  # and is killed
+    assert described() == (2, 0, False)
 
 
 def test_a_record_that_fails_again_is_another_dead_letter(shared: ShareWorld) -> None:

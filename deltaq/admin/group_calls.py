@@ -5,7 +5,7 @@ may.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from deltaq import names
 from deltaq.admin.groups import (
@@ -57,14 +57,18 @@ class GroupCalls:
     store: Store
     clock: Clock
     client_id: str
+    _share_logs: dict[str, ShareLog] = field(default_factory=dict)
 
     def log(self, group: str) -> GroupLog:
         """A client of a group's log. Raises InvalidConfig (INVALID_GROUP_ID)."""
         return GroupLog(self.store, group, self.clock, self.client_id)
 
     def share_log(self, group: str) -> ShareLog:
-        """A client of the log of a share group. Raises InvalidConfig (INVALID_GROUP_ID)."""
-        return ShareLog(self.store, group, self.clock, self.client_id)
+        """The client of the log of a share group, which knows how long it has seen each lock.
+        Raises InvalidConfig (INVALID_GROUP_ID).
+        """
+        found = ShareLog(self.store, group, self.clock, self.client_id)
+        return self._share_logs.setdefault(group, found)
 
     def read(self, group: str) -> tuple[TableState, GroupHead]:
         """A group's table, and its head. Raises InvalidConfig, Unavailable, Corrupt,

@@ -5,7 +5,8 @@ dead letters back.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from concurrent.futures import Future
+from typing import Annotated, Any, TypeAlias
 
 from deltaq.cli.arguments import Group, Groups
 from deltaq.cli.command import (
@@ -22,13 +23,26 @@ from deltaq.cli.deletion import report_deleted
 from deltaq.cli.resets import PLACES, Execute, ResetTopics, report_resets
 from deltaq.cli.session import CliSession
 from deltaq.cli.table import Column
-from deltaq.errors import KafkaException
+from deltaq.errors import GroupInUse, KafkaException
 from deltaq.message import TopicPartition
 from deltaq.units import as_age, as_count, as_lag, counted
 
 _VERBS = Commands(
     "List, describe and delete share groups, have them begin anew, and copy dead letters back."
 )
+
+
+_WAIT_S = 60.0
+
+Wait: TypeAlias = Annotated[
+    float,
+    Option(
+        "--timeout",
+        min=0,
+        help="Seconds for which it waits while members hold records. Those of one that has died "
+        "are free after more than share.record.lock.duration.ms.",
+    ),
+]
 
 
 @_VERBS.add("list")
@@ -138,12 +152,20 @@ def delete_queues(
     session: CliSession,
     groups: Groups,
     yes: Yes = False,
+    timeout: Wait = _WAIT_S,
 ) -> None:
     """Delete share groups with all that they have decided. A group whose members hold records is
-    refused.
+    refused; the locks of members that have died are over after a while, see --timeout.
     """
     confirm(f"Delete the share groups {', '.join(groups)} under {session.store.url}?", yes=yes)
-    report_deleted(session, "share group", session.admin.delete_share_groups(groups))
+    deleted: dict[str, Future[None]] = {}
+    left = list(groups)
+    for seconds in _calls_within(timeout):
+        deleted |= session.admin.delete_share_groups(left, request_timeout=seconds)
+        left = [group for group in left if isinstance(deleted[group].exception(), GroupInUse)]
+        if not left:
+            break
+    report_deleted(session, "share group", deleted)
 
 
 @_VERBS.add("reset")
@@ -153,11 +175,12 @@ def reset_queue(
     to: Annotated[str, Option("--to", metavar="PLACE", help=PLACES)],
     topics: ResetTopics = None,
     execute: Execute = False,
+    timeout: Wait = _WAIT_S,
 ) -> None:
     """Have a share group begin anew, whatever it has decided. A dry run, unless --execute is given.
 
     Records from the new offset on are delivered again. A group whose members hold records is
-    refused.
+    refused; the locks of members that have died are over after a while, see --timeout.
     """
     from deltaq.tools.offset_resets import plan_resets  # noqa: PLC0415 - `deltaq --help` needs no clients
     from deltaq.tools.positions import parse_place  # noqa: PLC0415 - as above
@@ -170,8 +193,24 @@ def reset_queue(
     resets = plan_resets(session.store, session.clock, starts, place, topics or ())
     if execute and resets:
         wanted = [TopicPartition(reset.topic, reset.partition, reset.target) for reset in resets]
-        session.admin.alter_share_group_offsets(group, wanted).result()
+        for seconds in _calls_within(timeout):
+            altered = session.admin.alter_share_group_offsets(
+                group, wanted, request_timeout=seconds
+            )
+            if not isinstance(altered.exception(), GroupInUse):
+                break
+        altered.result()
     report_resets(session, resets, "start_offset", execute=execute)
+
+
+def _calls_within(timeout_s: float) -> list[float]:
+    """The time-outs of calls that follow each other, of which each may take an hour. The client
+    knows in a later one what it has seen before.
+    """
+    from deltaq.admin.calls import TIMEOUT_S_MAX  # noqa: PLC0415 - `deltaq --help` needs no clients
+
+    count, left = divmod(timeout_s, TIMEOUT_S_MAX)
+    return [TIMEOUT_S_MAX] * int(count) + [left]
 
 
 @_VERBS.add("redrive")

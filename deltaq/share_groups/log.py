@@ -581,9 +581,11 @@ class ShareLog:
             held = {lock for partition in partitions for lock in partition.locks()} - over
             if held:
                 owners = ", ".join(sorted({repr(lock.owner) for lock in held}))
+                seconds = group.settings.share_record_lock_duration_ms / 1000
                 reason = (
                     f"members of share group {self.group!r} hold records: {owners}. Close these "
-                    "consumers first; if they have died, their locks end by themselves"
+                    "consumers first. If they have died, repeat this with a time-out of more than "
+                    f"{seconds:g} seconds: their locks are over when it has seen them for so long"
                 )
                 raise GroupInUse(self.group, reason=reason)
             return plan(group)

@@ -175,6 +175,20 @@ def test_a_group_whose_records_are_held_is_not_deleted(shared: ShareWorld) -> No
         assert admin.describe_share_groups(["g"])["g"].result(20).state is DEAD
 
 
+def test_a_call_knows_which_locks_an_earlier_one_of_the_client_has_seen(
+    shared: ShareWorld,
+) -> None:
+    shared.fill(1)
+    with shared.admin() as admin, shared.consumer() as consumer:
+        consumer.poll(0)
+        refused = admin.delete_share_groups(["g"], request_timeout=0)["g"].exception(20)
+        assert "a time-out of more than 30 seconds" in str(refused)
+        shared.clock.advance(LOCK_S)
+        with shared.admin() as other:
+            assert other.delete_share_groups(["g"], request_timeout=0)["g"].exception(20)
+        assert admin.delete_share_groups(["g"], request_timeout=0)["g"].result(20) is None
+
+
 def test_a_deleted_group_leaves_its_name_and_its_settings(shared: ShareWorld) -> None:
     shared.fill(2)
     with shared.consumer() as consumer:

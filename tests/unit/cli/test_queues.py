@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
@@ -149,6 +150,34 @@ def failed(mails: Shell) -> Shell:
         worker.subscribe(["orders"])
         worker.reject(worker.poll(20)[0], "no address")
     return mails
+
+
+@pytest.mark.parametrize(
+    ("call", "command"),
+    [
+        ("alter_share_group_offsets", "reset mails --to end --execute"),
+        ("delete_share_groups", "delete mails --yes"),
+    ],
+)
+def test_a_command_waits_for_locks_as_long_as_it_is_asked_to(
+    mails: Shell, monkeypatch: pytest.MonkeyPatch, call: str, command: str
+) -> None:
+    waits: list[float] = []
+    change = getattr(AdminClient, call)
+
+    def noted(admin: AdminClient, *arguments: Any, request_timeout: float) -> Any:
+        waits.append(request_timeout)
+        return change(admin, *arguments, request_timeout=0)
+
+    monkeypatch.setattr(AdminClient, call, noted)
+    with ShareConsumer(bootstrap_servers=ROOT, group_id="mails") as worker:
+        worker.subscribe(["orders"])
+        worker.poll(20)
+        refused = mails(f"queues {command} --timeout 8000")
+        assert "hold records" in refused.errors
+        assert waits == [3600, 3600, 800]
+    assert mails(f"queues {command} --timeout 8000").status == 0
+    assert waits[3:] == [3600]
 
 
 def test_dead_letters_are_shown_and_copied_back_once(failed: Shell) -> None:

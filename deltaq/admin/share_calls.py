@@ -82,8 +82,8 @@ class ShareGroupCalls:
         self, group_ids: list[str], *, request_timeout: float = TIMEOUT_S
     ) -> dict[str, Future[None]]:
         """Delete share groups with all that they have decided; their settings stay. Records that a
-        member holds prevent it: the call waits until their locks are over, which takes up to
-        `share.record.lock.duration.ms`.
+        member holds prevent it: the call waits until their locks are over. That is when this client
+        has seen them for `share.record.lock.duration.ms`, in this call or since an earlier one.
 
         A consumer that polls later makes the group anew. Futures raise GroupInUse
         (NON_EMPTY_GROUP), KafkaException (GROUP_ID_NOT_FOUND), OutcomeUnknown, Unavailable.

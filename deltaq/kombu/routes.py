@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from kombu.transport.virtual.exchange import TopicExchange
-
 from deltaq.names import is_name
 from deltaq.share_groups.bindings import Binding
 
 _KEPT_CHARS = 180
+
+_WILDCARDS = {"*": r"[^.]+", "#": ".*"}
 
 
 def queue_topic(queue: str) -> str:
@@ -58,11 +58,12 @@ def _fits(binding: Binding, routing_key: str) -> bool:
     if binding.type == "fanout":
         return True
     if binding.type == "topic":
-        return _pattern(binding.routing_key).match(routing_key) is not None
+        return _pattern(binding.routing_key).fullmatch(routing_key) is not None
     return routing_key == binding.routing_key
 
 
 @lru_cache(maxsize=1_024)
 def _pattern(routing_key: str) -> re.Pattern[str]:
-    pattern: str = TopicExchange(None).key_to_pattern(routing_key)
-    return re.compile(pattern)
+    """The keys that fit the key of a binding, by the rule of kombu's own transports."""
+    words = (_WILDCARDS.get(word) or re.escape(word) for word in routing_key.split("."))
+    return re.compile(r"\.".join(words), re.DOTALL)

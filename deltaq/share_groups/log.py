@@ -584,8 +584,9 @@ class ShareLog:
                 seconds = group.settings.share_record_lock_duration_ms / 1000
                 reason = (
                     f"members of share group {self.group!r} hold records: {owners}. Close these "
-                    "consumers first. If they have died, repeat this with a time-out of more than "
-                    f"{seconds:g} seconds: their locks are over when it has seen them for so long"
+                    "consumers first. If they have died, repeat this with a time-out (--timeout, "
+                    f"request_timeout) of more than {seconds:g} seconds: their locks are over when "
+                    "it has seen them for so long"
                 )
                 raise GroupInUse(self.group, reason=reason)
             return plan(group)

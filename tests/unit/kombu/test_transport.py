@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 from kombu import Connection, Consumer, Exchange, Queue
 from kombu import Producer as KombuProducer
+from kombu.transport.virtual.exchange import TopicExchange
 
 import deltaq.kombu
 from deltaq import (
@@ -26,8 +28,9 @@ from deltaq import (
     Topic,
 )
 from deltaq.kombu import shared_queue
-from deltaq.kombu.routes import exchange_topic, queue_topic
+from deltaq.kombu.routes import exchange_topic, queue_topic, takes
 from deltaq.kombu.shared_queue import SharedQueue
+from deltaq.share_groups.bindings import Binding
 from deltaq.share_groups.state import RecordState, SharePartition
 from deltaq.store import open_store, serve_memory_store
 from deltaq.testing import Fault, FaultyStore, Rule
@@ -613,6 +616,16 @@ def test_a_dead_worker_loses_its_messages_and_a_living_one_does_not(url: str) ->
                     if found:
                         break
                 assert found == ["b"]
+
+
+@pytest.mark.parametrize(
+    "pattern", ["#", "*", "a.*", "a.#", "#.b", "*.b", "a.*.b", "a.#.b", "a+.b"]
+)
+def test_patterns_fit_as_in_other_transports_of_kombu(pattern: str) -> None:
+    theirs = re.compile(TopicExchange(None).key_to_pattern(pattern))
+    binding = Binding("t", "topic", pattern)
+    for key in ("", "a", "b", "a.b", "a.x.b", "a.x.y.b", "aa.b", "a+.b", "x.a.b", "ab"):
+        assert takes({binding}, "t", key) is (theirs.match(key) is not None), key
 
 
 def test_names_that_topics_cannot_have_get_names_of_their_own() -> None:

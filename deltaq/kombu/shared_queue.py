@@ -102,8 +102,8 @@ class SharedQueue:
     ) -> None:
         self._clock = clock
         name = queue_topic(queue)
-        self._owner = names.member_id("kombu", clock.unique_id())
         self._log = ShareLog(store, name, clock, "kombu")
+        self._owner = self._log.new_member_id()
         self._topics = SharedTopics(store, clock, lambda _: None)
         about = name, self._topics.contents, self._topics.schemas
         self._dead_letters = DeadLetters(store, clock, *about)

@@ -247,10 +247,11 @@ def test_a_queue_gets_what_came_after_its_first_binding(url: str) -> None:
 def test_the_bindings_of_all_processes_are_those_of_the_queue(url: str) -> None:
     exchange = Exchange("x", type="topic")
     with Connection(url) as one, Connection(url) as two, Connection(url) as three:
-        first = Taker(one, Queue("q", exchange, "orders.#"), prefetch=2)
+        first = Taker(one, Queue("q", exchange, "orders.#"), prefetch=3)
+        publish(one, exchange, "orders.waiting")
         Queue("q", exchange, "payments.#")(two.channel()).declare()
         publish(two, exchange, "orders.a", "payments.a", "other.a", "payments.b")
-        assert first.take() == ["orders.a", "payments.a"]
+        assert first.take() == ["orders.waiting", "orders.a", "payments.a"]
         # By its name: this process has bound nothing.
         with three.channel() as channel:
             assert channel.queue_declare("q", passive=True).message_count == 1

@@ -369,6 +369,29 @@ def test_a_worker_leaves_what_an_administrator_has_set(
     assert f"{lock}=10000, was 60000" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("limit", "name"),
+    [
+        ("errors_deadletterqueue_max_per_minute", "errors.deadletterqueue.max.per.minute"),
+        ("share_partition_max_record_locks", "share.partition.max.record.locks"),
+    ],
+)
+def test_a_worker_that_may_take_no_more_says_so_once(
+    url: str, caplog: pytest.LogCaptureFixture, limit: str, name: str
+) -> None:
+    set_queue(url, errors_deadletterqueue_topic_name="dlq.q", **{limit: 1})
+    with Connection(url) as one:
+        put(one, "a", "b", "c")
+        taker = Taker(one, Queue("q"))
+        first = taker.take(1)
+        taker.found[0].reject()
+        taker.take()
+        put(one, "d")
+        taker.take()
+        assert first == ["a"]
+    assert [record.message.count(name) for record in caplog.records] == [1]
+
+
 # --- sizes, purges, deletion ---
 
 

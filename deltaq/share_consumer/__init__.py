@@ -6,7 +6,8 @@ Modules:
 * `deserializing`: `DeserializingShareConsumer`: records as objects
 * `calls`: calls refused
 * `topics`: which offsets topics have, and the records that were taken
-* `returned`: what the application decides of the records that were returned
+* `returned`, `pace`: what the application decides of the records that were returned; how many a
+  loop takes at once
 * `statistics`: what it counts, also for `stats_cb`
 """
 

@@ -55,7 +55,12 @@ class ShareWorld:
                 producer.produce(topic, f"v{number}", partition=partition)
 
     def consumer(
-        self, *topics: str, explicit: bool = False, group_id: str = "g", **conf: Any
+        self,
+        *topics: str,
+        explicit: bool = False,
+        group_id: str = "g",
+        store: Store | None = None,
+        **conf: Any,
     ) -> ShareConsumer:
         """A share consumer of these topics, of `t` if none are given."""
         mode = "explicit" if explicit else "implicit"
@@ -66,7 +71,7 @@ class ShareWorld:
                 "share.acknowledgement.mode": mode,
                 "maintenance.enable": False,
             },
-            store=self.store,
+            store=store or self.store,
             clock=self.clock,
             **conf,
         )

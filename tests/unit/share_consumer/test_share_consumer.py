@@ -508,13 +508,7 @@ def test_an_outage_delays_messages_and_loses_no_acknowledgement(shared: ShareWor
     shared.fill(1)
     heard: list[KafkaError] = []
     failing = FaultyStore(shared.store)
-    consumer = ShareConsumer(
-        {"bootstrap.servers": "memory://shared", "group.id": "g", "error_cb": heard.append},
-        store=failing,
-        clock=shared.clock,
-    )
-    with consumer:
-        consumer.subscribe(["t"])
+    with shared.consumer(store=failing, error_cb=heard.append) as consumer:
         assert len(consumer.poll(0)) == 1
         failing.add(OUTAGE)
         assert consumer.poll(5).is_empty()
@@ -529,13 +523,7 @@ def test_messages_that_an_outage_keeps_from_being_read_are_delivered_after_it(
 ) -> None:
     shared.fill(1)
     failing = FaultyStore(shared.store)
-    consumer = ShareConsumer(
-        {"bootstrap.servers": "memory://shared", "group.id": "g"},
-        store=failing,
-        clock=shared.clock,
-    )
-    with consumer:
-        consumer.subscribe(["t"])
+    with shared.consumer(store=failing) as consumer:
         failing.add(Rule("read", "topics/t/*.parquet", Fault.error_before(), times=None))
         for _ in range(10):
             assert consumer.poll(0).is_empty()
@@ -580,13 +568,7 @@ def test_a_commit_with_an_unknown_outcome_is_resolved_by_the_next_one(
 ) -> None:
     shared.fill(1)
     failing = FaultyStore(shared.store)
-    consumer = ShareConsumer(
-        {"bootstrap.servers": "memory://shared", "group.id": "g"},
-        store=failing,
-        clock=shared.clock,
-    )
-    with consumer:
-        consumer.subscribe(["t"])
+    with shared.consumer(store=failing) as consumer:
         consumer.poll(0)
         failing.add(
             Rule("create", "groups/*", fault, times=None),
@@ -602,13 +584,7 @@ def test_a_commit_with_an_unknown_outcome_is_resolved_by_the_next_one(
 
 def test_records_of_an_entry_with_an_unknown_outcome_come_again(shared: ShareWorld) -> None:
     failing = FaultyStore(shared.store)
-    consumer = ShareConsumer(
-        {"bootstrap.servers": "memory://shared", "group.id": "g"},
-        store=failing,
-        clock=shared.clock,
-    )
-    with consumer:
-        consumer.subscribe(["t"])
+    with shared.consumer(store=failing) as consumer:
         consumer.poll(0)
         shared.fill(1)
         failing.add(

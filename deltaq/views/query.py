@@ -65,6 +65,8 @@ def _group_key(select: Node, functions: Functions) -> tuple[str, ...] | None:
     columns = select["select_list"]
     names = [name_of(column) for column in columns]
     if is_by_all(select):
+        if groups_by_having(select, functions):
+            return None
         pairs = zip(names, columns, strict=True)
         return _whole(name for name, column in pairs if not has_aggregate(column, functions))
     if len(select["group_sets"]) > 1:
@@ -72,6 +74,31 @@ def _group_key(select: Node, functions: Functions) -> tuple[str, ...] | None:
     groups = select["group_expressions"]
     grouped = {name for name in map(reference, groups) if name is not None}
     return _whole(_column_of(group, columns, names, grouped) for group in groups)
+
+
+def groups_by_having(select: Node, functions: Functions) -> bool:
+    """Whether GROUP BY ALL may group by a column in HAVING, too: one outside of aggregates that the
+    result does not have as it is.
+    """
+    known = {
+        name
+        for column in select["select_list"]
+        if (name := name_of(column)) is not None
+        and (has_aggregate(column, functions) or reference(column) == name)
+    }
+    return not lowered(_bare_references(select["having"], functions)) <= lowered(known)
+
+
+def _bare_references(node: object, functions: Functions) -> Iterator[str]:
+    """The names of the columns that an expression reads outside of aggregates."""
+    if isinstance(node, list):
+        for inner in node:
+            yield from _bare_references(inner, functions)
+    elif isinstance(node, dict) and node.get("function_name") not in functions.aggregates:
+        name = reference(node) if "class" in node else None
+        if name is not None:
+            yield name
+        yield from _bare_references([*node.values()], functions)
 
 
 def makes_rows(column: Node, functions: Functions) -> bool:

@@ -12,6 +12,7 @@ from deltaq.errors import InvalidConfig
 from deltaq.serde.json_text import compact_json
 from deltaq.views.catalog import ViewCatalog
 from deltaq.views.incremental import RuledView
+from deltaq.views.planning import read_sql
 from deltaq.views.planning_spark import check_for_spark, spark_query, spark_type
 from deltaq.views.program import View, ViewProgram
 from deltaq.views.rules import NoRule, RulePlan, StateTable
@@ -89,6 +90,7 @@ def _checked(
     try:
         if CLOCK in view.reads:
             raise NoRule("the time of the tick")
+        read_sql(view.sql, catalog.reader)
         result, is_exact = catalog.types[view.name], ruled is not None and _is_exact(ruled)
         check_for_spark(view.sql, columns, result, functions, has_exact_sums=is_exact)
         return spark_query(view.sql, columns)

@@ -14,6 +14,7 @@ from deltaq.tools.duckdb_tables import casts, described, quoted, registered, sou
 from deltaq.views.engine import EngineParts, ViewChanges, ViewEngine, before, engine_parts
 from deltaq.views.incremental import RuledView, now
 from deltaq.views.modes import Mode
+from deltaq.views.parse_trees import SqlReader
 from deltaq.views.program import View, ViewProgram
 from deltaq.views.rules import Relation
 
@@ -65,6 +66,11 @@ class ViewCatalog(ViewEngine):
     def types_of(self, table: str) -> dict[str, str]:
         """The columns of a table of rules."""
         return described(self._connection, table)
+
+    @property
+    def reader(self) -> SqlReader:
+        """What DuckDB reads in SQL."""
+        return self._rules.reader
 
     def relation(self, name: str) -> Relation:
         """An input or a view, as rules name it."""

@@ -15,11 +15,9 @@ from deltaq.clock import Clock
 from deltaq.store import Store
 from deltaq.views.engine import ViewEngine
 from deltaq.views.functions import ViewFunction
+from deltaq.views.incremental import DIGITS
 from deltaq.views.program import View
 from deltaq.views.reading import ViewCut, opened
-
-_DIGITS = 12
-"""Significant digits in which floats are equal: the sum of floats depends on their order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,5 +84,5 @@ def _rounded(rows: pa.Table) -> Iterator[str]:
 
 def _shown(value: object) -> object:
     if isinstance(value, float) and math.isfinite(value):
-        return f"{value:.{_DIGITS}g}"
+        return f"{value:.{DIGITS}g}"
     return value

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from itertools import count
 from typing import TypeAlias
 
@@ -20,9 +21,11 @@ from deltaq.tools.duckdb_tables import (
     fetched,
     filled,
     number_of,
+    parsed,
     quoted,
     registered,
 )
+from deltaq.views.parse_trees import SqlReader
 from deltaq.views.program import EXTRA, View, ViewProgram
 from deltaq.views.rules import SCHEMA, Branch, Lookup, NoRule, Relation, RulePlan, StateTable, Zset
 from deltaq.views.runs import RunFolder, check_numpy
@@ -40,6 +43,9 @@ partition: offsets of two partitions have no order, and compaction leaves one re
 
 FLOATS = frozenset({"DOUBLE", "FLOAT"})
 """Types whose sums depend on the order of the rows in their last digits."""
+
+DIGITS = 12
+"""Significant digits in which floats are equal: the sum of floats depends on their order."""
 
 _DIFFERING = "_differing_"
 """What the names of tables with changes that are not published yet begin with."""
@@ -282,7 +288,7 @@ class RuledViews:
             ruled = self._planned(view)
             self._prove(view, ruled)
             ruled.build()
-            self._note_differing(view, ruled)
+            self._check_kept(view, ruled)
         except BaseException:
             self._untrack_unread()
             raise
@@ -290,6 +296,15 @@ class RuledViews:
             self._untrack(view.name)
         self._connection.execute(f"create view {change(view.name)} as {ruled.rows.delta}")
         self._views[view.name] = ruled
+
+    def _check_kept(self, view: View, ruled: RuledView) -> None:
+        """Have the state and the rows of rules, or raise NoRule and forget them."""
+        try:
+            self._check_state(ruled)
+            self._note_differing(view, ruled)
+        except NoRule:
+            ruled.drop()
+            raise
 
     def _note_differing(self, view: View, ruled: RuledView) -> None:
         """Have the rows of a view those that its rules make, where floats differ in their last
@@ -308,7 +323,6 @@ class RuledViews:
         differing = f"select {columns}, sum(_w)::bigint as _w from ({both}) group by all"
         if filled(self._connection, _differing(name), f"{differing} having sum(_w) <> 0"):
             if name in self._tracked:
-                ruled.drop()
                 raise NoRule("views by rules have its floats, whose last digits rules make anew")
             self._connection.execute(f"create or replace table {now(name)} as {_rows_of(ruled)}")
             self._differing.add(name)
@@ -473,7 +487,7 @@ class RuledViews:
         relations = {name.lower(): self.relation(name) for name in self._types}
         types = self._types[view.name]
         try:
-            plan, rows = plan_of(view.name, view.sql, types, relations, self._described)
+            plan, rows = plan_of(view.name, view.sql, types, relations, self.reader)
         except RecursionError:
             raise NoRule("it is nested too deeply") from None
         guard = None
@@ -490,23 +504,45 @@ class RuledViews:
         rows = Zset(tuple(self._types[name]), delta, batch, frozenset([change(name)]))
         return Relation(self._types[name], rows)
 
-    def _described(self, query: str) -> dict[str, str]:
-        return described(self._connection, query)
+    @cached_property
+    def reader(self) -> SqlReader:
+        """What DuckDB reads in SQL."""
+        found = self._connection.execute(
+            "select lower(function_name), lower(alias_of) from duckdb_functions() "
+            "where alias_of is not null"
+        ).fetchall()
+        types, tree = partial(described, self._connection), partial(parsed, self._connection)
+        return SqlReader(types, tree, dict(found))
 
     def _prove(self, view: View, ruled: RuledView) -> None:
-        """Raise NoRule if the rules have other rows than DuckDB, of what is there now. Floats are
-        left out, whose sums depend on the order.
+        """Raise NoRule if the rules have other rows than DuckDB, of what is there now, but for the
+        last digits of floats, whose sums depend on the order.
         """
-        names = [name for name, kind in self._types[view.name].items() if kind not in FLOATS]
-        columns = "".join(f"{quoted(name)}, " for name in names)
+        types = self._types[view.name]
+        floats = [quoted(name) for name, kind in types.items() if kind in FLOATS]
+        others = [quoted(name) for name, kind in types.items() if kind not in FLOATS]
+        columns = "".join(f"{name}, " for name in [*others, *floats])
         both = (
             f"select {columns}_w from ({ruled.rows.batch}) "
             f"union all select {columns}-1 from {now(view.name)}"
         )
-        group = f"group by {columns[:-2]} " if names else ""
-        differing = f"select 1 from ({both}) {group}having sum(_w) <> 0 limit 1"
-        if self._connection.execute(differing).fetchone() is not None:
+        if self._has_rows(_unequal(others, both)):
             raise NoRule("sqlglot reads it in another way than DuckDB")
+        if floats and self._has_rows(unequal_floats(others, floats, both)):
+            raise NoRule("its floats differ from DuckDB's in more than their last digits")
+
+    def _has_rows(self, query: str) -> bool:
+        return self._connection.execute(f"select 1 from ({query}) limit 1").fetchone() is not None
+
+    def _check_state(self, ruled: RuledView) -> None:
+        """Raise NoRule for columns that rules cannot keep: rows with equal intervals, such as 1
+        month and 30 days, would be one row in state.
+        """
+        tables = [*ruled.states, *(statement.name for statement in ruled.plan.statements)]
+        for table in tables:
+            kinds = described(self._connection, table).values()
+            if any("INTERVAL" in kind for kind in kinds):
+                raise NoRule("an INTERVAL in its state, where 1 month equals 30 days")
 
 
 def _rows_of(ruled: RuledView) -> str:
@@ -514,6 +550,29 @@ def _rows_of(ruled: RuledView) -> str:
     columns = ", ".join(map(quoted, ruled.rows.columns))
     merged = f"select {columns}, sum(_w)::bigint as _w from ({ruled.rows.batch}) group by all"
     return f"select {columns} from ({merged}) as _z, range(_z._w)"
+
+
+def _unequal(columns: Sequence[str], query: str) -> str:
+    """The rows of a query whose weights do not add up to 0, by these columns."""
+    group = f"group by {', '.join(columns)} " if columns else ""
+    listed = "".join(f"{column}, " for column in columns)
+    return f"select {listed}sum(_w)::bigint as _w from ({query}) {group}having sum(_w) <> 0"
+
+
+def unequal_floats(others: Sequence[str], floats: Sequence[str], query: str) -> str:
+    """The same, where floats are equal in as many digits as `check` compares. Of two values on the
+    sides of a limit between such digits, the next digit is the same.
+    """
+    found = _unequal([*others, *floats], query)
+    for digits in (DIGITS, DIGITS + 1):
+        group = [*others, *(f"printf('%.{digits - 1}e', {name} + 0)" for name in floats)]
+        listed = "".join(f"{name}, " for name in others)
+        listed += "".join(f"min({name}) as {name}, " for name in floats)
+        found = (
+            f"select {listed}sum(_w)::bigint as _w from ({found}) as _f "
+            f"group by {', '.join(group)} having sum(_w) <> 0"
+        )
+    return found
 
 
 def _differing(name: str) -> str:

@@ -8,14 +8,15 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
-from typing import TypeAlias
 
 from sqlglot import exp, parse_one
 from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.qualify import qualify
 
 from deltaq.tools.duckdb_tables import quoted
+from deltaq.views.parse_trees import SqlReader
 from deltaq.views.planning_parts import (
+    BY_NAMES,
     DIALECT,
     TAKEN,
     column_names,
@@ -23,13 +24,16 @@ from deltaq.views.planning_parts import (
     is_nested,
     is_within_query,
     join_kind,
+    name_apart,
     name_of,
     order_by,
     outer_and_inner,
     refuse,
     refuse_comma,
+    refuse_using,
     replaced,
     text_of,
+    unread,
 )
 from deltaq.views.planning_sums import (
     aggregate_calls,
@@ -38,31 +42,52 @@ from deltaq.views.planning_sums import (
     has_aggregate,
     in_one_order,
     is_of_values,
+    refuse_having,
 )
 from deltaq.views.planning_time import TIME, is_time, reads_time, time_of, with_time
 from deltaq.views.rules import EqualSides, NoRule, Relation, RulePlan, Zset, union
 from deltaq.views.tick_clock import CLOCK, CLOCK_TIME
 
-Types: TypeAlias = Callable[[str], Mapping[str, str]]
-"""The columns of a query, with their types as DuckDB names them."""
+
+def read_sql(sql: str, reader: SqlReader) -> exp.Expr:
+    """The tree of a view's SQL, where sqlglot reads it as DuckDB does. Raises NoRule."""
+    try:
+        tree = parse_one(sql, dialect=DIALECT)
+        reader.check_written(sql, text_of(tree))
+    except SqlglotError as error:
+        raise unread(error) from None
+    for select in tree.find_all(exp.Select):
+        refuse_using(select)
+        refuse_having(select)
+    for item in tree.find_all(exp.PropertyEQ):
+        # A name in a struct is a part of the value: without this its case is lost.
+        item.this.meta["case_sensitive"] = True
+    return tree
 
 
 def plan_of(
-    name: str, sql: str, columns: Mapping[str, str], relations: Mapping[str, Relation], types: Types
+    name: str,
+    sql: str,
+    columns: Mapping[str, str],
+    relations: Mapping[str, Relation],
+    reader: SqlReader,
 ) -> tuple[RulePlan, Zset]:
     """The rules of a view and its rows, in the `columns` that DuckDB says it has. `relations` are
     by name, in lower case. Raises NoRule.
     """
+    tree = read_sql(sql, reader)
     schema: dict[str, object] = {table: dict(of.types) for table, of in relations.items()}
     try:
-        tree = qualify(parse_one(sql, dialect=DIALECT), schema=schema, dialect=DIALECT)
+        tree = qualify(tree, schema=schema, dialect=DIALECT)
     except SqlglotError as error:
-        raise NoRule(f"sqlglot does not read it: {str(error).splitlines()[0]}") from None
+        raise unread(error) from None
+    reader.check_qualified(sql, text_of(tree))
+    name_apart(tree, [*columns])
     time = None
     if (clock := relations.get(CLOCK)) is not None:
         tree = with_time(tree, relations)
         time = clock.rows.mapped([(TIME, quoted(CLOCK_TIME))])
-    planner = _Planner(RulePlan(name), types, time)
+    planner = _Planner(RulePlan(name), reader.types, time)
     found = planner.query(tree, {table: of.rows for table, of in relations.items()})
     if len(found.columns) != len(columns):
         raise NoRule("sqlglot reads other columns than DuckDB")
@@ -78,7 +103,7 @@ class _Planner:
     """
 
     plan: RulePlan
-    types: Types
+    types: Callable[[str], Mapping[str, str]]
     time: Zset | None
     columns: list[str] = field(default_factory=list)
 
@@ -243,8 +268,18 @@ class _Planner:
                 conditions += now
             elif reads_time(conditions):
                 raise NoRule("the time of the tick in the condition of an outer join")
+            if join.meta.get(BY_NAMES):
+                self._check_same_types(rows, right, conditions)
             rows = self._joined(rows, right, kind, conditions)
         return rows, pending
+
+    def _check_same_types(self, left: Zset, right: Zset, conditions: Sequence[exp.Expr]) -> None:
+        """Refuse USING of values that change where sqlglot takes the first that is not null: DuckDB
+        takes that of the left side, in its type, unless the join is RIGHT or FULL.
+        """
+        sides = _equal_sides(conditions, left, right)
+        if not all(key.is_hashed for key in self._keys(left, right, sides)):
+            raise NoRule("USING or NATURAL with columns of several types")
 
     def _side(self, item: exp.Expr, tables: Mapping[str, Zset], scope: _Scope) -> Zset:
         """What stands in FROM, with the columns that the query uses."""
@@ -339,7 +374,7 @@ class _Planner:
             if is_nested(inner.this):
                 raise NoRule("a query in an expression")
             found = self._block(inner.args["query"].unnest(), tables)
-            pairs = [(text_of(scope.flat(inner.this)), found.columns[0])]
+            pairs = self._compared(rows, scope.flat(inner.this), found)
         elif isinstance(inner, exp.Exists):
             found, pairs = self._correlated(inner.this, tables, scope)
         else:
@@ -358,6 +393,21 @@ class _Planner:
             return self.plan.anti(rows, distinct, sides, on, note)
         own = [(name, quoted(name)) for name in rows.columns]
         return self.plan.join(rows, distinct, sides, on, note).mapped(own)
+
+    def _compared(self, rows: Zset, sides: exp.Expr, found: Zset) -> list[tuple[str, str]]:
+        """What IN compares with each column of a query."""
+        each = sides.expressions if isinstance(sides, exp.Tuple) else [sides]
+        if len(each) != len(found.columns):
+            raise NoRule("IN of other columns than its query has")
+        pairs = list(zip(map(text_of, each), found.columns, strict=True))
+        if len(pairs) > 1:
+            # DuckDB casts the row as a whole, each part to a type that need not be that in which
+            # it compares the part alone.
+            for a, b in pairs:
+                kinds = {self._type(rows, a), self._type(found, quoted(b))}
+                if len(kinds) > 1 and not are_exact(kinds):
+                    raise NoRule(f"IN of a row with values of {' and '.join(sorted(kinds))}")
+        return pairs
 
     def _correlated(
         self, tree: exp.Expr, tables: Mapping[str, Zset], scope: _Scope

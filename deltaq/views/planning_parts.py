@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from sqlglot import exp, parse_one
+from sqlglot.errors import SqlglotError
 
 from deltaq.views.planning_time import TIME
 from deltaq.views.rules import NoRule
@@ -30,6 +31,11 @@ def text_of(tree: exp.Expr) -> str:
     return tree.sql(dialect=DIALECT)
 
 
+def unread(error: SqlglotError) -> NoRule:
+    """What sqlglot does not read."""
+    return NoRule(f"sqlglot does not read it: {str(error).splitlines()[0]}")
+
+
 def name_of(tree: exp.Expr) -> str:
     """What a part of SQL is called."""
     return tree.key.upper()
@@ -46,6 +52,10 @@ def refuse(tree: exp.Select) -> None:
     for item in tree.expressions:
         if item.alias_or_name.lower() in TAKEN:
             raise NoRule(f"a column named {item.alias_or_name!r}")
+    names = [name.lower() for name in tree.named_selects]
+    for name in names:
+        if names.count(name) > 1:
+            raise NoRule(f"two columns named {name!r}")
     if tree.args.get("from_") is None:
         raise NoRule("a SELECT without FROM")
     group = tree.args.get("group")
@@ -54,6 +64,18 @@ def refuse(tree: exp.Select) -> None:
     outside = [*tree.expressions, tree.args.get("having"), tree.args.get("qualify"), group]
     if any(is_nested(part) for part in outside if part is not None):
         raise NoRule("a query in an expression")
+
+
+def name_apart(tree: exp.Expr, columns: Sequence[str]) -> None:
+    """Give the columns of a SELECT the names that DuckDB gives them, where some have one name. An
+    ORDER BY, which may be by such a name, is left as it is.
+    """
+    if not isinstance(tree, exp.Select) or tree.args.get("order"):
+        return
+    names = {name.lower() for name in tree.named_selects}
+    if len(names) < len(columns) == len(tree.selects):
+        pairs = zip(columns, tree.selects, strict=True)
+        tree.set("expressions", [exp.alias_(of.unalias(), name, quoted=True) for name, of in pairs])
 
 
 def order_by(tree: exp.Expr, whole: exp.Expr) -> str:
@@ -117,6 +139,27 @@ def refuse_comma(joins: Sequence[exp.Join], kinds: Sequence[str]) -> None:
     commas = [number for number, join in enumerate(joins) if not (join.kind or join.args.get("on"))]
     if commas and {"RIGHT", "FULL"} & {*kinds[commas[0] :]}:
         raise NoRule("a comma in FROM before a RIGHT or FULL JOIN")
+
+
+BY_NAMES = "by_names"
+"""What marks a join that was by USING or NATURAL before sqlglot wrote its condition."""
+
+
+def refuse_using(select: exp.Select) -> None:
+    """Mark joins by USING and NATURAL. Raise NoRule where sqlglot takes another column on their
+    left than DuckDB: behind an outer join that adds rows on the right, which has the column in
+    several tables; and behind a comma, which binds less.
+    """
+    before = ""
+    for join in select.args.get("joins") or []:
+        by_name = bool(join.args.get("using")) or join.method == "NATURAL"
+        join.meta[BY_NAMES] = by_name
+        if by_name and before:
+            raise NoRule(f"{join.method or 'USING'} after {before}")
+        if by_name and join.side in ("RIGHT", "FULL"):
+            before = f"a {join.side} JOIN by names"
+        elif not (join.kind or join.side or by_name or join.args.get("on")):
+            before = "a comma in FROM"
 
 
 def outer_and_inner(item: exp.Expr, inside: set[str]) -> tuple[exp.Expr, exp.Expr]:

@@ -18,6 +18,7 @@ from sqlglot.optimizer.qualify import qualify
 from sqlglot.optimizer.scope import traverse_scope
 
 from deltaq.views.incremental import NOW
+from deltaq.views.planning_parts import unread
 from deltaq.views.rules import NoRule
 
 SPARK_SETTINGS: Mapping[str, str] = MappingProxyType(
@@ -228,7 +229,7 @@ def _qualified(sql: str, columns: Mapping[str, Mapping[str, str]]) -> exp.Expr:
     try:
         return qualify(parse_one(sql, dialect=_DUCKDB), schema=schema, dialect=_DUCKDB)
     except SqlglotError as error:
-        raise NoRule(f"sqlglot does not read it: {str(error).splitlines()[0]}") from None
+        raise unread(error) from None
 
 
 def _exact_literal(node: exp.Expr) -> exp.Expr:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from deltaq.views.planning_parts import text_of
+from deltaq.views.rules import NoRule
 
 _SIGNED = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT"})
 
@@ -62,8 +63,40 @@ def aggregate_calls(tree: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def is_of_values(call: exp.Expr) -> bool:
-    """Whether it does not matter to an aggregate how often a value is there."""
-    return isinstance(call, _OF_VALUES) or isinstance(call.this, exp.Distinct)
+    """Whether it does not matter to an aggregate how often a value is there. `max(x, 2)`, with the
+    number of values, has one as often as it is there.
+    """
+    is_one_value = isinstance(call, _OF_VALUES) and _has_only(call, "this")
+    return is_one_value or isinstance(call.this, exp.Distinct)
+
+
+def refuse_having(select: exp.Select) -> None:
+    """Raise NoRule for GROUP BY ALL with a column in HAVING that the result does not have as it is:
+    DuckDB groups by it, too.
+    """
+    group, having = select.args.get("group"), select.args.get("having")
+    if group is None or having is None or not group.args.get("all"):
+        return
+    known = {
+        item.alias_or_name.lower()
+        for item in select.expressions
+        if has_aggregate([item]) or _is_column_of_its_name(item)
+    }
+    inside = {id(of) for call in aggregate_calls(having) for of in call.find_all(exp.Column)}
+    for column in having.find_all(exp.Column):
+        if id(column) not in inside and column.name.lower() not in known:
+            raise NoRule(f"GROUP BY ALL with {column.name!r} in HAVING, by which DuckDB groups")
+
+
+def _is_column_of_its_name(item: exp.Expr) -> bool:
+    column = item.unalias()
+    is_column = isinstance(column, exp.Column)
+    return is_column and column.name.lower() == item.alias_or_name.lower()
+
+
+def _has_only(call: exp.Expr, *parts: str) -> bool:
+    """Whether a call has no other part than these, such as a second argument."""
+    return {name for name, part in call.args.items() if part}.issubset(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +171,9 @@ def _values_of(argument: exp.Expr) -> list[exp.Expr]:
 
 def _summed_value(call: exp.Expr) -> str | None:
     """What a SUM, COUNT or AVG is over; None for another aggregate."""
-    if not isinstance(call, (exp.Sum, exp.Count, exp.Avg)) or call.args.get("expressions"):
+    if not isinstance(call, (exp.Sum, exp.Count, exp.Avg)):
+        return None
+    if not _has_only(call, "this", "big_int"):
         return None
     if isinstance(call.this, (exp.Distinct, exp.Order)):
         return None

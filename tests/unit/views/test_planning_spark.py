@@ -4,10 +4,16 @@ text has the same rows in Spark is tested in tests/spark/test_views.py.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
+import pyarrow as pa
 import pytest
 
+from deltaq.clock import SYSTEM_CLOCK
+from deltaq.errors import InvalidConfig
+from deltaq.spark.view_plans import plans_for_spark
+from deltaq.views.catalog import catalog
 from deltaq.views.planning_spark import (
     check_for_spark,
     spark_query,
@@ -15,6 +21,7 @@ from deltaq.views.planning_spark import (
     spark_type,
     table_of,
 )
+from deltaq.views.program import ViewQuery, compiled
 from deltaq.views.rules import NoRule
 
 COLUMNS: Mapping[str, Mapping[str, str]] = {
@@ -192,3 +199,25 @@ def test_tables_with_any_name_have_one_of_their_own_in_spark():
     assert len({table_of(name) for name in names}) == len(names)
     assert table_of("now.A_b") == table_of("now.a_B")
     assert all(table_of(name).replace("_", "").isalnum() for name in names)
+
+
+@pytest.mark.parametrize(
+    ("sql", "reason"),
+    [
+        ("select n from t natural full join u natural full join w", "NATURAL after a FULL JOIN"),
+        (
+            "select n % 2 as n, count(*) as c from t group by all having n > 0",
+            "GROUP BY ALL with 'n' in HAVING",
+        ),
+        ("select decode(raw, 'latin-1') as x from t", "sqlglot writes decode in another way"),
+    ],
+)
+def test_sql_that_sqlglot_reads_in_another_way_is_refused(sql: str, reason: str):
+    program = compiled("g", [ViewQuery("v", sql)])
+    with catalog(program, {"v": "full"}, SYSTEM_CLOCK) as found:
+        for name in program.inputs:
+            columns = pa.schema([("n", pa.int32()), ("raw", pa.binary())])
+            found.create_input(name, columns, is_keyed=False)
+        found.plan()
+        with pytest.raises(InvalidConfig, match=re.escape(reason)):
+            plans_for_spark(found, program, ())

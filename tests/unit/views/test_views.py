@@ -472,6 +472,14 @@ def test_columns_of_deltaq_are_refused():
         views.run(until="now")
 
 
+def test_a_column_whose_type_has_no_name_is_refused():
+    transfers()
+    views = Views("g", ROOT)
+    views.view("v", "select [row(source, target)] as z from transfers")
+    with pytest.raises(InvalidConfig, match=r"view 'v' has the column 'z' .* {'a': a, 'b': b}"):
+        views.run(until="now")
+
+
 def test_a_key_that_does_not_tell_rows_apart_is_refused():
     transfers()
     views = Views("g", ROOT)

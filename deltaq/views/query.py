@@ -65,7 +65,7 @@ def _group_key(select: Node, functions: Functions) -> tuple[str, ...] | None:
     columns = select["select_list"]
     names = [name_of(column) for column in columns]
     if is_by_all(select):
-        if groups_by_having(select, functions):
+        if _groups_by_having(select, functions):
             return None
         pairs = zip(names, columns, strict=True)
         return _whole(name for name, column in pairs if not has_aggregate(column, functions))
@@ -76,7 +76,7 @@ def _group_key(select: Node, functions: Functions) -> tuple[str, ...] | None:
     return _whole(_column_of(group, columns, names, grouped) for group in groups)
 
 
-def groups_by_having(select: Node, functions: Functions) -> bool:
+def _groups_by_having(select: Node, functions: Functions) -> bool:
     """Whether GROUP BY ALL may group by a column in HAVING, too: one outside of aggregates that the
     result does not have as it is.
     """

@@ -12,7 +12,6 @@ from deltaq.views.query import (
     Functions,
     Node,
     all_references,
-    groups_by_having,
     has_aggregate,
     is_by_all,
     is_grouped,
@@ -157,8 +156,6 @@ class RowsApart:
         if not is_grouped(select):
             return self.of_table(select["from_table"])
         columns = select["select_list"]
-        if is_by_all(select) and groups_by_having(select, self.functions):
-            return []
         if is_by_all(select):
             groups = [column for column in columns if not has_aggregate(column, self.functions)]
         elif len(select["group_sets"]) == 1:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -27,6 +26,7 @@ from deltaq.views.declared import (
 from deltaq.views.engine import StateLimits
 from deltaq.views.evaluation import DuckdbEvaluator, MakeEvaluator
 from deltaq.views.explaining import ViewRules, explained
+from deltaq.views.file_options import option_file
 from deltaq.views.following import ViewChange, followed
 from deltaq.views.functions import ViewFunction, view_function
 from deltaq.views.health import RunnerProgress, ViewsHealth
@@ -91,7 +91,7 @@ class Views:
         has the columns of `input`, after comments such as `-- format: avro` and
         `-- on_error: skip`, or one line such as `-- delta: /lake/customers`. The group has the name
         of the folder. Raises InvalidConfig for a folder without views, for a comment that is almost
-        an option, and as `view` and `input`.
+        an option or is one below the top, and as `view` and `input`.
         """
         path = Path(folder)
         files = sorted(path.glob("*.sql"))
@@ -99,11 +99,16 @@ class Views:
             raise InvalidConfig(f"{path} has no files named *.sql", key="folder")
         views = cls(group or path.resolve().name, root, store=store, clock=clock)
         for file in files:
-            text = file.read_text()
-            views.view(file.stem, text, **_options_in(text, ("key", "mode"))[0])
+            found = option_file(file, ("key", "mode"))
+            options: dict[str, Any] = {**found.options}
+            if "key" in options:
+                columns = map(str.strip, options["key"].split(","))
+                options["key"] = [column for column in columns if column]
+            views.view(file.stem, found.text, **options)
         for file in sorted(path.glob("*.input")):
-            options, columns = _options_in(file.read_text(), ("format", "on_error", "delta"))
-            views.input(file.stem, columns or None, **options)
+            found = option_file(file, ("format", "on_error", "delta"))
+            options = {**found.options}
+            views.input(file.stem, found.rest or None, **options)
         return views
 
     def view(
@@ -235,10 +240,10 @@ class Views:
 
         Raises Fenced if another runner of the group has taken over, InvalidConfig for SQL that
         DuckDB refuses and a table that does not exist, InvalidValue for a row key that does not
-        tell rows apart, ValueDeserializationError for a record that does not fit declared columns,
-        UnknownTopic for an input that was deleted or created anew, OffsetOutOfRange for one that
-        lacks records, Corrupt, Incompatible; with `until="now"` also
-        Unavailable.
+        tell rows apart and a time that a topic cannot have, ValueDeserializationError for a record
+        that does not fit declared columns, UnknownTopic for an input that was deleted or created
+        anew, and for a topic of a view that was deleted, OffsetOutOfRange for an input that lacks
+        records, Corrupt, Incompatible; with `until="now"` also Unavailable.
         """
         folder = None if state_dir is None else Path(state_dir)
         if folder is not None and not folder.is_dir():
@@ -358,24 +363,3 @@ class Views:
         digits. Raises as `read`.
         """
         return mismatches(self._store, self._clock, self.group, self._functions.values(), at)
-
-
-def _options_in(text: str, known: Sequence[str]) -> tuple[dict[str, Any], str]:
-    """The options that comments at the top of a file name, such as `-- key: account`, and what
-    follows them. Raises InvalidConfig for a comment that is almost an option.
-    """
-    found: dict[str, Any] = {}
-    lines = text.strip().splitlines()
-    for at, line in enumerate(lines):
-        if not line.startswith("--"):
-            return found, "\n".join(lines[at:])
-        name, is_option, value = line.removeprefix("--").strip().partition(":")
-        if is_option and name.strip() in known:
-            values = [part.strip() for part in value.split(",") if part.strip()]
-            found[name.strip()] = values if name.strip() == "key" else value.strip()
-        elif is_option and (near := get_close_matches(name.strip().lower(), known)):
-            reason = (
-                f"the comment {line!r} is no option: write '-- {near[0]}:{value}', or other words"
-            )
-            raise InvalidConfig(reason, key=near[0])
-    return found, ""

@@ -24,7 +24,7 @@ def columns_of(columns: str | Mapping[str, str]) -> pa.Schema:
     or a mapping of names to types. Times without a zone are those of UTC. Raises InvalidConfig,
     naming the column.
     """
-    pairs = _pairs(columns) if isinstance(columns, str) else columns.items()
+    pairs = named_types(columns) if isinstance(columns, str) else columns.items()
     with connected(_EXTRA, threads=1) as connection:
         connection.execute("set TimeZone = 'UTC'; set enable_external_access = false")
         fields = [_field(connection, name, kind) for name, kind in pairs]
@@ -35,8 +35,9 @@ def columns_of(columns: str | Mapping[str, str]) -> pa.Schema:
     return pa.schema(fields)
 
 
-def _pairs(text: str) -> Iterator[tuple[str, str]]:
-    for part in _split(text):
+def named_types(text: str) -> Iterator[tuple[str, str]]:
+    """The names and types that a text has, as in CREATE TABLE. Raises InvalidConfig."""
+    for part in parts_of(text):
         found = _COLUMN.fullmatch(part)
         if found is None:
             reason = f"{part.strip()!r} is no column: write a name and a type, such as 'id BIGINT'"
@@ -45,7 +46,12 @@ def _pairs(text: str) -> Iterator[tuple[str, str]]:
         yield (bare if inner is None else inner.replace('""', '"')), kind
 
 
-def _split(text: str) -> Iterable[str]:
+def is_named_type(part: str) -> bool:
+    """Whether a text is a name and what may be a type."""
+    return _COLUMN.fullmatch(part) is not None
+
+
+def parts_of(text: str) -> Iterable[str]:
     """The parts between commas that stand in no brackets and no quotes."""
     parts, depth = [""], 0
     for symbol in _TOKEN.findall(text):

@@ -9,31 +9,12 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
-from deltaq.errors import InvalidConfig
+from deltaq.errors import InvalidConfig, InvalidValue
+from deltaq.serde.column_values import contains, unsound
 from deltaq.serde.source import schema_of
 from deltaq.views.incremental import FLOATS
 from deltaq.views.program import TICK, WEIGHT, View
-
-_STORED = {
-    "HUGEINT": "DECIMAL(38,0)",
-    "UHUGEINT": "DECIMAL(38,0)",
-    "UBIGINT": "DECIMAL(20,0)",
-    "UINTEGER": "BIGINT",
-    "USMALLINT": "INTEGER",
-    "UTINYINT": "SMALLINT",
-    "UUID": "VARCHAR",
-    "JSON": "VARCHAR",
-    "TIME": "VARCHAR",
-    "INTERVAL": "VARCHAR",
-    "BIT": "VARCHAR",
-    "TIMESTAMP": "TIMESTAMP WITH TIME ZONE",
-    "TIMESTAMP_S": "TIMESTAMP WITH TIME ZONE",
-    "TIMESTAMP_MS": "TIMESTAMP WITH TIME ZONE",
-    "TIMESTAMP_NS": "TIMESTAMP WITH TIME ZONE",
-}
-"""The type of a column in the view's topic, for types of DuckDB that a table of Delta does not
-have.
-"""
+from deltaq.views.stored_types import refused_types, stored_type
 
 TYPES_REMEDY = (
     "cast the column to the type that it had, or give the view another name; or delete the group "
@@ -46,10 +27,7 @@ _NAMES_REMEDY = "name a column by AS, cast it with CAST, and list the columns in
 
 def stored_types(types: Mapping[str, str]) -> dict[str, str]:
     """The types of the columns of a view in its topic."""
-    return {
-        name: "VARCHAR" if of.startswith("ENUM") else _STORED.get(of, of)
-        for name, of in types.items()
-    }
+    return {name: stored_type(of) for name, of in types.items()}
 
 
 def check_columns(view: View, types: Mapping[str, str], readable: Collection[str]) -> None:
@@ -72,6 +50,13 @@ def check_columns(view: View, types: Mapping[str, str], readable: Collection[str
                 "one: have a number or text in its place, such as epoch_us() of a time"
             )
             raise InvalidConfig(reason, key=view.name)
+    for name, kind in stored_types(types).items():
+        for path, of, remedy in refused_types(kind, name):
+            reason = (
+                f"view {view.name!r}: column {path!r} is of type {of}, which a topic cannot have; "
+                f"in the SQL of a view: {remedy}"
+            )
+            raise InvalidConfig(reason, key=view.name)
     if view.names_rowid and "rowid" not in readable:
         reason = f"view {view.name!r} reads rowid, which rows have by chance: remove it"
         raise InvalidConfig(reason, key=view.name)
@@ -91,6 +76,25 @@ def about_view(view: str, remedy: str) -> Iterator[None]:
     except InvalidConfig as error:
         text = f"view {view!r}: {error.error.str()}; in the SQL of a view: {remedy}"
         raise InvalidConfig(text, key=view) from None
+
+
+def check_values(view: str, rows: pa.Table) -> None:
+    """Raise InvalidValue for dates and times that a topic cannot have, such as infinity. The other
+    values are sound, as DuckDB has made them.
+    """
+    for name in rows.column_names:
+        column = rows.column(name)
+        if not contains(column.type, _is_time):
+            continue
+        for path, fault in filter(None, (unsound(chunk, name) for chunk in column.chunks)):
+            reason = (
+                f"view {view!r}: column {path!r} {fault}; in the SQL of a view: leave such rows"
+            )
+            raise InvalidValue(f"{reason} out, or cast the column to text, CAST(x AS VARCHAR)")
+
+
+def _is_time(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_date(kind) or pa.types.is_timestamp(kind))
 
 
 def check_same_columns(view: str, held: pa.Schema, wanted: pa.Schema) -> None:

@@ -165,10 +165,20 @@ def create_function(
 
 
 def topic_of(table: str, topics: Collection[str]) -> str | None:
-    """The topic that a query names as a table. DuckDB ignores case; the exact name goes first."""
+    """The topic that a query names as a table. DuckDB ignores case; the exact name goes first.
+    Raises InvalidConfig for a name that may mean several topics.
+    """
     if table in topics:
         return table
-    return next((topic for topic in topics if topic.lower() == table.lower()), None)
+    found = sorted(topic for topic in topics if topic.lower() == table.lower())
+    if len(found) > 1:
+        reason = f"{table!r} may be {' or '.join(map(repr, found))}: write one of these names"
+        raise InvalidConfig(f"{reason} as it is", key=table)
+    return found[0] if found else None
+
+
+ONE_TABLE = "differ by case only, which DuckDB takes for one table"
+"""Why two names cannot be in one query, or one group of views."""
 
 
 def quoted(name: str) -> str:

@@ -8,8 +8,10 @@ from itertools import chain, count
 import pyarrow as pa
 
 from deltaq.clock import SYSTEM_CLOCK, Clock
+from deltaq.errors import InvalidConfig
 from deltaq.store import Store
 from deltaq.tools.duckdb_tables import (
+    ONE_TABLE,
     Connection,
     Relation,
     connected,
@@ -83,7 +85,16 @@ def from_duckdb(topic: Topic, relation: Relation, *, key_column: str | None = No
 
 
 def _topics(store: Store, tables: Iterable[str]) -> Mapping[str, str]:
-    """The topics that a query names, with one of their names in the query."""
+    """The topics that a query names, with one of their names in the query. Raises InvalidConfig for
+    two of them that DuckDB takes for one table.
+    """
     there = topic_names(store)
     named = {name: topic_of(name, there) for name in sorted(tables)}
-    return {topic: name for name, topic in named.items() if topic is not None}
+    found = {topic: name for name, topic in named.items() if topic is not None}
+    by_lower: dict[str, str] = {}
+    for topic in found:
+        other = by_lower.setdefault(topic.lower(), topic)
+        if other != topic:
+            reason = f"the topics {other!r} and {topic!r} {ONE_TABLE}: read them in two queries"
+            raise InvalidConfig(reason, key="sql")
+    return found

@@ -30,6 +30,7 @@ from deltaq.tools.duckdb_tables import (
     quoted,
     registered,
     sources,
+    tables_read,
 )
 from deltaq.views.compared_types import check_compared
 from deltaq.views.functions import Failures, named_failure, register
@@ -533,6 +534,10 @@ class ViewEngine:
     def create_view_of(self, name: str, rows: pa.Table) -> None:
         """Take these rows for a view, in place of its SQL."""
         create(self._connection, now(name), rows.schema, rows.to_batches())
+
+    def tables_of(self, sql: str) -> set[str]:
+        """The tables that a query names. Raises as `query`."""
+        return {name for _, name in tables_read(parsed(self._connection, sql))}
 
     def query(self, sql: str) -> pa.Table:
         """The result of a query over the inputs and views. Raises InvalidConfig for a statement

@@ -13,7 +13,7 @@ from deltaq.metadata import TopicDescription
 from deltaq.schema_registry import SchemaRegistryClient
 from deltaq.serde.schema import TopicSchema
 from deltaq.store import Store
-from deltaq.tools.duckdb_tables import rows_of, topic_of
+from deltaq.tools.duckdb_tables import rows_of
 from deltaq.tools.positions import Ranges
 from deltaq.topic import Topic
 from deltaq.topics.listing import topic_names
@@ -22,6 +22,7 @@ from deltaq.views.declared import DeclaredInput
 from deltaq.views.decoding import decoded_rows
 from deltaq.views.delta_tables import DeltaSource, DeltaVersion
 from deltaq.views.evaluation import InputTables
+from deltaq.views.input_names import named_inputs
 from deltaq.views.plain_floats import plain_rows
 from deltaq.views.program import ViewProgram
 from deltaq.views.registry_inputs import RegistryColumns
@@ -65,26 +66,27 @@ class Inputs:
     registry: RegistryColumns
 
     @classmethod
-    def of(cls, program: ViewProgram, store: Store, clock: Clock) -> Inputs:
-        """Raises InvalidConfig for a table that is neither a view nor a topic, Unavailable."""
+    def of(
+        cls,
+        program: ViewProgram,
+        store: Store,
+        clock: Clock,
+        *,
+        at: Mapping[str, InputCut] | None = None,
+    ) -> Inputs:
+        """The inputs of a program; those of a tick, where `at` are its inputs. Raises InvalidConfig
+        for a table that is neither a view nor a topic, and for names that differ by case only;
+        Unavailable.
+        """
         there = topic_names(store)
         _refuse_topic_of_clock(program, there)
-        topics, tables = {}, {}
         declared = {of.name: of for of in program.declared if not of.delta}
         sources = {of.name: DeltaSource(of.name, of.delta) for of in program.declared if of.delta}
-        for name in program.inputs:
-            table, topic = topic_of(name, sources), topic_of(name, there)
-            if table is not None:
-                tables[name] = sources[table]
-            elif topic is not None:
-                topics[name] = topic
-            else:
-                (reader, *_) = (view.name for view in program.views if name in view.reads)
-                raise InvalidConfig(
-                    f"view {reader!r} reads {name!r}, which is neither a view of {program.group!r} "
-                    "nor a topic; a name with a dot or a dash stands in double quotes",
-                    key=reader,
-                )
+        # A topic that came after the tick may have the name in the very case of the SQL.
+        known = there if at is None else [name for name in there if name in at]
+        named = named_inputs(program, {*sources, *known})
+        tables = {name: sources[found] for name, found in named.items() if found in sources}
+        topics = {name: found for name, found in named.items() if found not in sources}
         for name in declared:
             if name not in topics.values():
                 reason = f"input {name!r} is declared, and there is no topic of this name"
@@ -204,7 +206,7 @@ class Inputs:
 
 def _refuse_topic_of_clock(program: ViewProgram, topics: Collection[str]) -> None:
     """Raise InvalidConfig if a view reads the clock by its name, which is that of a topic, too."""
-    topic = topic_of(CLOCK, topics)
+    topic = {name.lower(): name for name in topics}.get(CLOCK)
     for view in program.views:
         if view.names_clock and topic is not None:
             reason = (

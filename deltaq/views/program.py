@@ -14,7 +14,7 @@ from graphlib import CycleError, TopologicalSorter
 from deltaq.errors import InvalidConfig
 from deltaq.names import check_id, check_topic
 from deltaq.serde.json_text import compact_json
-from deltaq.tools.duckdb_tables import Connection, connected, parsed, tables_read
+from deltaq.tools.duckdb_tables import ONE_TABLE, Connection, connected, parsed, tables_read
 from deltaq.views.declared import DeclaredInput
 from deltaq.views.functions import ViewFunction
 from deltaq.views.one_result import why_not
@@ -54,7 +54,8 @@ class ViewQuery:
 class View:
     """A view. `key` are the columns that tell its rows apart, none for a view with one row; None if
     it has no such columns. `is_key_of_sql`: the SQL implies that no two rows have the same key.
-    `reads` are the views and topics that it reads, and the clock; `names_clock`: in FROM.
+    `reads` are the views and topics that it reads, and the clock; `names_clock`: in FROM. `names`
+    are the tables in FROM in the case that this SQL has; `reads` has one for all views.
     `names_rowid`: it reads a column of this name. `compares_keys`: its order is total only if joins
     compare keys with values of their type.
     """
@@ -64,6 +65,7 @@ class View:
     key: tuple[str, ...] | None
     is_key_of_sql: bool
     reads: tuple[str, ...]
+    names: tuple[str, ...]
     names_clock: bool
     names_rowid: bool
     compares_keys: bool
@@ -188,6 +190,7 @@ def compiled(
             keys[name],
             keys[name] == of_sql[name],
             tuple(sorted(reads[name])),
+            tuple(sorted(_tables(found[name]))),
             CLOCK in tables[name],
             reads_column(found[name], "rowid"),
             name in compare_keys,
@@ -215,7 +218,12 @@ def _assumed(compared: list[KeyComparison], comparison: KeyComparison) -> bool:
 
 def _check_read(program: ViewProgram) -> None:
     read = {name.lower() for name in program.inputs}
+    by_lower: dict[str, str] = {}
     for declared in program.declared:
+        other = by_lower.setdefault(declared.name.lower(), declared.name)
+        if other != declared.name:
+            reason = f"the declared inputs {other!r} and {declared.name!r} {ONE_TABLE}: remove one"
+            raise InvalidConfig(reason, key=declared.name)
         if declared.name.lower() not in read:
             reason = f"input {declared.name!r} is declared, and no view of {program.group!r} reads"
             raise InvalidConfig(f"{reason} it: correct its name, or remove it", key=declared.name)

@@ -17,6 +17,7 @@ from deltaq.transactions.cut import cut
 from deltaq.views.engine import ViewEngine, engine
 from deltaq.views.functions import ViewFunction, matched
 from deltaq.views.holding import HISTORY, is_kept
+from deltaq.views.input_names import check_names
 from deltaq.views.inputs import CUT_TIMEOUT_S, Inputs
 from deltaq.views.program import ViewProgram, compiled, ticks_topic, view_topic
 from deltaq.views.tables import ViewTopics
@@ -106,6 +107,7 @@ class ViewCut:
         `to_arrow` raises.
         """
         with self.at_cut() as (found, program):
+            check_names(found.tables_of(query), [*self.offsets, *self.views], self._store)
             for view in program.views:
                 found.create_view_of(view.name, self._content(view.name))
             return found.query(query)
@@ -114,7 +116,7 @@ class ViewCut:
     def at_cut(self) -> Iterator[tuple[ViewEngine, ViewProgram]]:
         """An engine with the inputs at the cut."""
         program = program_of(self._store, self._clock, self._group, self._tick, self._functions)
-        inputs = Inputs.of(program, self._store, self._clock)
+        inputs = Inputs.of(program, self._store, self._clock, at=self._tick.inputs)
         with engine(program) as found:
             forms = inputs.forms(self._tick.inputs)
             inputs.load(found, {}, self._tick.inputs, forms)

@@ -14,7 +14,7 @@ from deltaq.topic import Topic
 from deltaq.views.holding import HISTORY
 from deltaq.views.program import KEY, TICK, WEIGHT, view_topic
 from deltaq.views.reading import opened, publish
-from deltaq.views.tables import own_columns
+from deltaq.views.tables import about_topics, own_columns
 from deltaq.views.ticks import last_tick, ticks_from
 
 
@@ -47,8 +47,9 @@ def followed(
             if tick.number != number + 1 or written is None or written.topic_id != topic_id:
                 raise _lost(group, name, number)
             if written.start < written.end:
-                publish(store, clock, group, tick)
-                records = topic.to_arrow(start=written.start, end=written.end)
+                with about_topics(group, tick.views):
+                    publish(store, clock, group, tick)
+                    records = topic.to_arrow(start=written.start, end=written.end)
                 last = last_tick(store, group, clock)
                 if last is None or last.number - tick.number > HISTORY:
                     raise _lost(group, name, number)

@@ -20,7 +20,7 @@ from deltaq.views.holding import HISTORY, is_kept
 from deltaq.views.input_names import check_names
 from deltaq.views.inputs import CUT_TIMEOUT_S, Inputs
 from deltaq.views.program import ViewProgram, compiled, ticks_topic, view_topic
-from deltaq.views.tables import ViewTopics
+from deltaq.views.tables import ViewTopics, about_topics
 from deltaq.views.ticks import InputCut, Tick, ViewOffsets, last_tick, tick_at
 
 _compiled = lru_cache(maxsize=16)(compiled)
@@ -145,7 +145,8 @@ class ViewCut:
         self, name: str, read: Callable[[ViewTopics, str, ViewOffsets], pa.Table]
     ) -> pa.Table:
         topic, of = view_topic(self._group, name), self._written(name)
-        rows = read(ViewTopics.of(self._store, self._clock), topic, of)
+        with about_topics(self._group, self.views):
+            rows = read(ViewTopics.of(self._store, self._clock), topic, of)
         # Compaction may have removed what an older tick needs.
         last = last_tick(self._store, self._group, self._clock)
         cut = InputCut(of.topic_id, (), (of.end,))
@@ -181,7 +182,8 @@ def opened(
         oldest = max(1, last.number - HISTORY)
         reason = f"tick {wanted} of {group!r} is not kept: it has {oldest} to {last.number}"
         raise InvalidConfig(reason, key="at")
-    publish(store, clock, group, tick)
+    with about_topics(group, tick.views):
+        publish(store, clock, group, tick)
     return ViewCut(store, clock, group, tick, tuple(functions))
 
 

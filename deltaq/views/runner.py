@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,9 +27,16 @@ from deltaq.views.inputs import ChosenCut, InputForm, Inputs
 from deltaq.views.modes import Mode
 from deltaq.views.program import KEY, ViewProgram, ViewQuery, key_text, ticks_topic, view_topic
 from deltaq.views.reading import program_of
-from deltaq.views.tables import ViewRecords, ViewTopics, records_of, written_after
+from deltaq.views.tables import (
+    ViewRecords,
+    ViewTopics,
+    about_topics,
+    records_of,
+    written_after,
+)
 from deltaq.views.tick_clock import shown_s
 from deltaq.views.ticks import KEPT, InputCut, Tick, ViewOffsets, last_tick
+from deltaq.views.view_columns import check_values
 
 _log = logging.getLogger("deltaq.views")
 
@@ -130,7 +138,8 @@ class GroupRunner:
             )
             ticks.create(exist_ok=True)
             self._last = last_tick(self._store, self._program.group, self._clock)
-            self._holds.begin(self._last, self._inputs.ids())
+            with self._about_topics():
+                self._holds.begin(self._last, self._inputs.ids())
         except BaseException:
             self._producer.close()
             raise
@@ -155,9 +164,17 @@ class GroupRunner:
         not. May be called again after an error that is retriable.
 
         Raises Fenced if another runner has taken over, InvalidConfig for SQL that DuckDB refuses,
-        InvalidValue for a row key that does not tell rows apart, what `Inputs.choose` raises,
+        InvalidValue for a row key that does not tell rows apart and a value that a topic cannot
+        have, UnknownTopic for a topic of a view that was deleted, what `Inputs.choose` raises,
         Corrupt, Incompatible, Unavailable.
         """
+        with self._about_topics():
+            return self._tick_at_cut()
+
+    def _about_topics(self) -> AbstractContextManager[None]:
+        return about_topics(self._program.group, [view.name for view in self._program.views])
+
+    def _tick_at_cut(self) -> Tick | None:
         last, steps = self._last, _TickTimer(self._program.group, self._clock)
         cut = self._inputs.choose(last, moves_with_retention=self._moves)
         self._progress.looked(last, cut.inputs)
@@ -175,6 +192,8 @@ class GroupRunner:
                 view.name: records_of(views.changes(view), number, is_keyed=view.key is not None)
                 for view in self._program.views
             }
+            for name, found in records.items():
+                check_values(name, found.rows)
         except Exception:
             # Another runner may have written what this one did not expect, or removed its state.
             self._check_last()

@@ -7,7 +7,8 @@ or go. Both have `tick`. Only the group writes them, in one partition each.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -24,7 +25,7 @@ from deltaq.topics.lookup import TopicLookup
 from deltaq.topics.metadata import definition_of
 from deltaq.topics.schema_evolution import evolution
 from deltaq.views.engine import ViewChanges
-from deltaq.views.program import EXTRA, KEY, TICK, WEIGHT
+from deltaq.views.program import EXTRA, KEY, TICK, WEIGHT, view_topic
 from deltaq.views.ticks import ViewOffsets
 from deltaq.views.view_columns import TYPES_REMEDY, about_view, check_same_columns
 
@@ -74,7 +75,8 @@ class ViewTopics:
         is_keyed: bool,
     ) -> None:
         """Raise InvalidConfig, naming the view, if its topic is there and `prepare` could not give
-        it these columns, or goes on with it; Corrupt, Incompatible, Unavailable.
+        it these columns, or goes on with it; UnknownTopic if it was there at the last tick,
+        Corrupt, Incompatible, Unavailable.
         """
         log = TopicLog(self.store, topic, self.clock)
         try:
@@ -83,8 +85,7 @@ class ViewTopics:
         except UnknownTopic:
             if before is None:
                 return
-            reason = f"topic {topic!r} of view {view!r} was deleted"
-            raise InvalidConfig(f"{reason}: delete the group, and run it anew", key=view) from None
+            raise
         self.end(topic, before)
         if is_keyed != ("compact" in held.settings.cleanup_policy):
             policy = (_KEYED if is_keyed else _CHANGELOG)["cleanup.policy"]
@@ -173,6 +174,21 @@ def _with_own(columns: pa.Schema, *, is_keyed: bool) -> pa.Schema:
 def own_columns(columns: pa.Schema) -> list[str]:
     """The columns that a view has by its SQL, of those of its topic."""
     return [name for name in columns.names if not (name.startswith("_") or name in (TICK, WEIGHT))]
+
+
+@contextmanager
+def about_topics(group: str, views: Iterable[str]) -> Iterator[None]:
+    """UnknownTopic for the topic of a view, raised within it, names the group, and what to do."""
+    try:
+        yield
+    except UnknownTopic as error:
+        if error.topic not in {view_topic(group, view) for view in views}:
+            raise
+        reason = (
+            f"{error.error.str()}: it is of the group of views {group!r}, which cannot go on "
+            "without it; delete the group, and run it anew"
+        )
+        raise UnknownTopic(error.topic, reason=reason, code=error.error.code()) from None
 
 
 @dataclass(frozen=True, slots=True)

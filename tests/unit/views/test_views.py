@@ -33,6 +33,7 @@ from deltaq.maintenance.settings import DEFAULT_SETTINGS
 from deltaq.metrics.totals import Distribution
 from deltaq.store import MemoryStore, forget_memory_store, open_store
 from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
+from deltaq.tools.sql import sql
 from deltaq.topics.holds import stored_holds
 from deltaq.topics.listing import topic_names
 from deltaq.views import Views, holding
@@ -283,7 +284,22 @@ def test_a_view_that_loses_a_column_is_refused(sql: str):
         ('select amount as "a b" from transfers', "column 'a b': .* name a column by AS"),
         ("select amount + 1 from transfers", "column .* name a column by AS"),
         ("select {'a;b': amount} as s from transfers", "column 's.a;b': .* name a column by AS"),
-        ("select map{amount: 1} as m from transfers", "column 'm': .* cast it with CAST"),
+        (
+            "select [map{amount: 1}] as m from transfers",
+            r"column 'm..' is of type MAP\(BIGINT, INTEGER\), .* CAST\(x AS MAP\(VARCHAR, INTEGER",
+        ),
+        ("select amount::variant as x from transfers", "column 'x' is of type VARIANT, .* AS VARC"),
+        ("select {'a': amount::variant} as x from transfers", "column 'x.a' is of type VARIANT"),
+        (
+            "select map{'a': union_value(n := amount)} as x from transfers",
+            r"column 'x.value.' is of type UNION\(n BIGINT\), .* have a struct or text",
+        ),
+        ("select 'POINT(1 2)'::geometry as x from transfers", "column 'x' is of type GEOMETRY"),
+        ("select row(amount) as x from transfers", "column 'x' is of type STRUCT.* fields names"),
+        (
+            "select [row(now())] as x from transfers",
+            "column 'x..' is of type STRUCT.* fields names",
+        ),
     ],
 )
 def test_columns_that_a_topic_cannot_have_are_refused_before_anything_is_written(
@@ -443,6 +459,78 @@ def test_ticks_are_measured_by_step():
     assert steps == {"cut": 2, "evaluate": 2, "publish": 2}
     # First the total of no row, then one row in credits, debits and balance each, and two more.
     assert totals.read()["deltaq_views_rows_total"] == 1 + 7
+
+
+@pytest.mark.parametrize(
+    ("sql", "found"),
+    [
+        ("select s from Orders", [("large",)]),
+        ('select s from "orders"', [("small",)]),
+        ("select s from ORDERS", "view 'v': 'ORDERS' may be 'Orders' or 'orders'"),
+        (
+            "select s from orders union all from (select s from Orders)",
+            "view 'v' reads 'orders', and view 'v' reads 'Orders': .* differ by case only",
+        ),
+        ("select s from orders join other using (s)", "view 'v' reads 'orders', and view 'other'"),
+    ],
+)
+def test_of_topics_whose_names_differ_by_case_the_exact_one_is_read(sql: str, found: Any):
+    create_twins()
+    views = Views("g", ROOT)
+    if "other" in sql:
+        views.view("other", "select s from Orders")
+    views.view("v", sql)
+    if isinstance(found, str):
+        with pytest.raises(InvalidConfig, match=found):
+            views.run(until="now")
+        return
+    views.run(until="now")
+    assert rows(views, "v") == found
+    assert views.check() == []
+    (other,) = {"Orders", "orders"} - views.read().offsets.keys()
+    with pytest.raises(InvalidConfig, match=f"'{other}' is a topic, and the cut has"):
+        views.read().sql(f"select s from {other}")
+
+
+def create_twins() -> None:
+    """Two topics that DuckDB takes for one table."""
+    for topic, text in (("Orders", "large"), ("orders", "small")):
+        Topic(topic, pa.schema([("s", pa.string())]), bootstrap_servers=ROOT).create()
+        with Producer(bootstrap_servers=ROOT) as producer:
+            producer.produce(topic, {"s": text})
+
+
+def test_a_topic_is_not_read_as_the_view_whose_name_differs_by_case():
+    transfers()
+    views = Views("g", ROOT)
+    views.view("Transfers", "select 1 as x")
+    views.view("v", "select amount from transfers")
+    with pytest.raises(InvalidConfig, match=r"reads 'transfers', a topic, .* view 'Transfers'"):
+        views.run(until="now")
+
+
+def test_a_topic_that_comes_with_the_case_of_the_sql_is_read_from_the_next_runner_on():
+    transfers()
+    views = Views("g", ROOT)
+    views.view("v", "select sum(amount) as s from Transfers", mode="incremental")
+    transfer((1, 2, 5))
+    views.run(until="now")
+    Topic("Transfers", TRANSFERS, bootstrap_servers=ROOT).create()
+    assert views.check() == []
+    views.run(until="now")
+    assert rows(views, "v") == [(None,)]
+    assert rows(views, "v", at=1) == [(5,)]
+    assert views.check() == views.check(at=1) == []
+
+
+def test_a_query_over_topics_reads_the_exact_name():
+    create_twins()
+    store = open_store(ROOT)
+    assert sql(store, "select s from Orders").to_pylist() == [{"s": "large"}]
+    with pytest.raises(InvalidConfig, match="'Orders' and 'orders' differ by case only"):
+        sql(store, "select * from Orders, orders")
+    with pytest.raises(InvalidConfig, match="'ORDERS' may be 'Orders' or 'orders'"):
+        sql(store, "select * from ORDERS")
 
 
 # --- what is refused ---
@@ -739,6 +827,86 @@ def test_a_row_key_without_one_text_for_a_value_is_refused(value: str):
         views.run(until="now")
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("""'{"a":1}'::json""", """'{"a": 1}'::json"""),
+        ("'null'::json", "NULL::json"),
+        (r"'\x5C'::blob", r"'\x5C\x5C'::blob"),
+        (r"'\x5CxFF'::blob", r"'\xFF'::blob"),
+        ("'10:00:00+01'::timetz", "'09:00:00+00'::timetz"),
+        ("time '24:00'", "time '00:00'"),
+        ("'10:00:00.123456789'::time_ns", "'10:00:00.123456788'::time_ns"),
+        ("timestamp '2026-01-01 00:00:00.000001'", "timestamp '2026-01-01'"),
+        ("timestamptz '2026-01-01 00:00:00+01'", "timestamptz '2026-01-01 00:00:00+00'"),
+        ("timestamp_ms '2026-01-01 00:00:00.001'", "timestamp_ms '2026-01-01'"),
+        ("date '2026-01-01'", "date '2026-01-02'"),
+        ("'1.0000000000000000000000000000000000001'::decimal(38,37)", "1::decimal(38,37)"),
+        (f"'{'9' * 38}'::hugeint", f"'{'9' * 37}8'::hugeint"),
+        ("18446744073709551615::ubigint", "18446744073709551614::ubigint"),
+        (f"'1{'0' * 50}'::bignum", f"'1{'0' * 49}1'::bignum"),
+        ("'a'::enum('a', 'A')", "'A'::enum('a', 'A')"),
+        ("'0101'::bit", "'101'::bit"),
+        (f"uuid '{'0' * 32}'", f"uuid '{'0' * 31}1'"),
+        ("'a' || chr(0)", "'a'"),
+        ("true", "false"),
+        ("[1, 2]::int[2]", "[2, 1]::int[2]"),
+        ("map{'a': 1, 'b': 2}", "map{'b': 2, 'a': 1}"),
+        ("{'a': NULL::int}", "NULL::struct(a int)"),
+    ],
+)
+def test_values_that_duckdb_tells_apart_have_keys_of_their_own(one: str, other: str):
+    transfers()
+    views = Views("g", ROOT)
+    for number, form in enumerate(("{}", "[{}]", "map{{'k': [{{'q': {}}}]}}")):
+        values = f"(1, {form.format(one)}), (2, {form.format(other)})"
+        rows_of = f"transfers join (values {values}) as v(m, x) on amount = m"
+        views.view(f"v{number}", f"select x, count(*) as n from {rows_of} group by 1")
+    transfer((1, 2, 1), (1, 2, 2), (1, 2, 2))
+    views.run(until="now")
+    with views.read() as cut:
+        for view in cut.views:
+            assert sorted(cut[view].to_arrow()["n"].to_pylist()) == [1, 2], view
+
+
+@pytest.mark.parametrize(
+    "value", ["date 'infinity'", "[timestamp 'infinity']", "{'t': date '0044-01-01 (BC)'}"]
+)
+def test_times_that_a_topic_cannot_have_are_named_with_their_view(value: str):
+    transfers()
+    views = Views("g", ROOT)
+    views.view("fine", "select amount from transfers")
+    views.view("v", f"select amount, {value} as x from transfers")
+    views.run(until="now")
+    transfer((1, 2, 5))
+    with pytest.raises(InvalidValue, match=r"view 'v': column 'x.* years 1 to .* AS VARCHAR"):
+        views.run(until="now")
+    assert rows(views, "fine") == []
+
+
+def test_a_topic_of_a_view_that_was_deleted_is_named_with_its_group():
+    transfers()
+    transfer((1, 2, 5))
+    views = bank()
+    topic = Topic("bank.total", bootstrap_servers=ROOT)
+    reason = r"'bank\.total' does not exist: it is of the group of views 'bank', .* delete th"
+    with runner(views) as running:
+        running.tick()
+        topic.delete()
+        transfer((1, 2, 6))
+        with pytest.raises(UnknownTopic, match=reason):
+            running.tick()
+    with pytest.raises(UnknownTopic, match=reason):
+        views.check()
+    with pytest.raises(UnknownTopic, match=reason):
+        next(views.follow("total"))
+    with pytest.raises(UnknownTopic, match=reason):
+        views.run(until="now")
+    views.delete()
+    views.run(until="now")
+    assert views.check() == []
+
+
 def test_rowid_is_read_where_it_is_a_column():
     transfers()
     views = Views("g", ROOT)
@@ -891,6 +1059,54 @@ def test_comments_at_the_top_of_a_file_are_options_or_other_words(tmp_path: Path
         Views.from_folder(tmp_path, ROOT)
 
 
+SUMS = "select target, sum(amount) as s from transfers group by 1"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"\ufeff-- key: s\n-- mode: full\n{SUMS}",
+        f"\n  -- key: s\n\n\t--mode: full\n{SUMS}",
+        f"-- key: s\r\n\r\n-- mode: full\r\n{SUMS}\r\n",
+        f"/* The sums\n   of all */\n-- key : s\n/* and */ -- mode: full\n{SUMS}",
+        f"-- key: s\n-- mode: full\n{SUMS} having '\n--key: x' <> ''",
+        f"-- key: s\n-- mode: full\n{SUMS} having $$\n--key: 'x$$ <> ''",
+    ],
+)
+def test_options_of_a_file_stand_in_comments_above_its_text(tmp_path: Path, text: str):
+    (tmp_path / "sums.sql").write_bytes(text.encode())
+    transfers()
+    views = Views.from_folder(tmp_path, ROOT, group="g")
+    assert views.program.view("sums").key == ("s",)
+    assert views.explain()[0].mode == "full"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (f"-- x\n-- KEY: target\n{SUMS}", "line 2: the comment .* write '-- key: target'"),
+        (f"-- key = target\n{SUMS}", "line 1: the comment .* write '-- key: target'"),
+        (f"/*\n * mode: full\n */\n{SUMS}", "line 2: the comment .* write '-- mode: full'"),
+        (f"/* mode: full */{SUMS}", "line 1: the comment .* write '-- mode: full'"),
+        (f"{SUMS}\n\n-- key: target", "line 3: the comment '-- key: target' .* move it to the top"),
+        (f"{SUMS} -- mode: full", "line 1: the comment '-- mode: full' .* move it to the top"),
+        (f"-- key: s\n\n-- key: target\n{SUMS}", "line 3: the comment .* second option 'key'"),
+    ],
+)
+def test_a_comment_that_looks_like_an_option_is_refused_by_file_and_line(
+    tmp_path: Path, text: str, reason: str
+):
+    (tmp_path / "sums.sql").write_text(text)
+    with pytest.raises(InvalidConfig, match=rf"sums\.sql, {reason}"):
+        Views.from_folder(tmp_path, ROOT)
+
+
+def test_a_file_that_is_not_utf_8_is_named(tmp_path: Path):
+    (tmp_path / "sums.sql").write_text(SUMS, encoding="utf-16")
+    with pytest.raises(InvalidConfig, match=r"sums\.sql is no text in UTF-8"):
+        Views.from_folder(tmp_path, ROOT)
+
+
 def test_bytes_and_json_are_read_through_sql():
     with Producer(bootstrap_servers=ROOT) as producer:
         for number in range(3):
@@ -921,6 +1137,44 @@ def test_types_that_delta_does_not_have_are_converted():
     assert (found["e"], found["c"], found["u"], found["b"]) == ("a", "10:00:00", 5, 3)
     assert found["t"] == datetime(2026, 1, 2, tzinfo=UTC)
     assert (found["i"], found["l"]) == ("1 day", [1, 2])
+    assert views.check() == []
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_types_are_converted_within_lists_structs_and_maps(mode: Any):
+    transfers()
+    views = Views("g", ROOT)
+    views.view(
+        "v",
+        """
+        select
+            {'at': timestamp '2026-01-02', 'select': [time '10:00'], 'n': 3::utinyint} as s,
+            [amount, target]::ubigint[2] as l,
+            map{'a'::enum('a'): interval 1 day} as m,
+            [['{"a": 1}'::json]] as j,
+            ['b'::enum('a,(', 'b')] as e,
+            timetz '10:00:00+01' as z,
+            '10:00:00.123456789'::time_ns as ns,
+            ('1' || repeat('0', 50))::bignum as b
+        from transfers
+        """,
+        mode=mode,
+    )
+    views.run(until="now")
+    transfer((1, 2, 5))
+    views.run(until="now")
+    assert views.read()["v"].to_arrow().to_pylist() == [
+        {
+            "s": {"at": datetime(2026, 1, 2, tzinfo=UTC), "select": ["10:00:00"], "n": 3},
+            "l": [5, 2],
+            "m": [("a", "1 day")],
+            "j": [['{"a": 1}']],
+            "e": ["b"],
+            "z": "10:00:00+01",
+            "ns": "10:00:00.123456789",
+            "b": f"1{'0' * 50}",
+        }
+    ]
     assert views.check() == []
 
 

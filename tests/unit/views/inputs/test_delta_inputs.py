@@ -691,6 +691,17 @@ def test_the_extra_is_named_without_deltalake(monkeypatch: pytest.MonkeyPatch):
         views_of("/lake/people").run(until="now")
 
 
+def test_a_topic_is_not_read_as_the_table_whose_name_differs_by_case(tmp_path: Path):
+    write(tmp_path / "lake", (1, "u"))
+    Topic("People", SCHEMA, bootstrap_servers=ROOT).create()
+    views = views_of(tmp_path / "lake")
+    views.run(until="now")
+    assert rows(views, "cities") == [("u", 1, 1)]
+    views.view("others", "select id from People")
+    with pytest.raises(InvalidConfig, match=r"'others' reads 'People', and view .* reads 'people'"):
+        views.run(until="now")
+
+
 def test_files_of_a_folder_declare_tables(tmp_path: Path):
     write(tmp_path / "lake", (1, "u"))
     folder = tmp_path / "g"

@@ -366,6 +366,15 @@ def test_a_declaration_names_its_topic_as_it_is_written():
         views.run(until="now")
 
 
+def test_two_declarations_whose_names_differ_by_case_are_refused():
+    views = Views("g", ROOT)
+    for name in ("Events", "events"):
+        views.input(name, COLUMNS)
+    views.view("v", "select account from events")
+    with pytest.raises(InvalidConfig, match="'Events' and 'events' differ by case only"):
+        _ = views.program
+
+
 def test_another_declaration_is_another_program():
     create()
     write({"account": "a", "amount": "1.25"})
@@ -424,6 +433,13 @@ def test_files_of_a_folder_declare_inputs(tmp_path: Path):
     views.run(until="now")
     assert rows(views, "sums") == [("a", Decimal(1), 5)]
     assert Views("bank", ROOT).check() == []
+    text = "\ufeff\r\n/* x */\r\n-- on_error: skip\r\nn INT"
+    (folder / "more.input").write_bytes(text.encode())
+    (declared, _) = Views.from_folder(folder, ROOT).program.declared
+    assert (declared.name, declared.on_error) == ("more", "skip")
+    (folder / "more.input").write_text("n BIGINT -- on_error: skip")
+    with pytest.raises(InvalidConfig, match=r"more\.input, line 1: .* move it to the top"):
+        Views.from_folder(folder, ROOT)
     (folder / "more.input").write_text("-- fmt: json\nn BIGINT")
     with pytest.raises(InvalidConfig, match="'-- fmt: json' is no option"):
         Views.from_folder(folder, ROOT)

@@ -3,14 +3,15 @@ the SQL over the offsets that it names, and all views of a group have the same o
 
 Modules:
 
-* `group`: a group of views as users see it
+* `group`, `file_options`: a group of views as users see it; options in the files of a folder
 * `query`, `rows_apart`, `one_result`, `program`: what the SQL of a view says, what tells its
   rows apart, and why it has no single right result, as pure functions; the views of a group in
   their order
-* `view_columns`: the columns of a view, and which it cannot have
+* `view_columns`, `stored_types`: the columns of a view, and which it cannot have; their types in
+  its topic, as pure functions
 * `compared_types`: whether the joins of a view compare row keys without a cast
-* `engine`, `inputs`: the views in DuckDB, in full or by rules; the topics and tables that they
-  read, at a cut
+* `engine`, `inputs`, `input_names`: the views in DuckDB, in full or by rules; the topics and tables
+  that they read, at a cut; which of these a name in SQL means
 * `declared`, `column_text`, `decoding`, `registry_inputs`: columns that are declared for topics of
   bytes, and as text; records decoded into them; columns and values of the schema registry
 * `delta_tables`: Delta tables that other programs write; deltalake is known only here

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -138,8 +137,7 @@ class GroupRunner:
             )
             ticks.create(exist_ok=True)
             self._last = last_tick(self._store, self._program.group, self._clock)
-            with self._about_topics():
-                self._holds.begin(self._last, self._inputs.ids())
+            self._holds.begin(self._last, self._inputs.ids())
         except BaseException:
             self._producer.close()
             raise
@@ -168,11 +166,8 @@ class GroupRunner:
         have, UnknownTopic for a topic of a view that was deleted, what `Inputs.choose` raises,
         Corrupt, Incompatible, Unavailable.
         """
-        with self._about_topics():
+        with about_topics(self._program.group, [view.name for view in self._program.views]):
             return self._tick_at_cut()
-
-    def _about_topics(self) -> AbstractContextManager[None]:
-        return about_topics(self._program.group, [view.name for view in self._program.views])
 
     def _tick_at_cut(self) -> Tick | None:
         last, steps = self._last, _TickTimer(self._program.group, self._clock)

@@ -892,10 +892,13 @@ def test_a_topic_of_a_view_that_was_deleted_is_named_with_its_group():
     reason = r"'bank\.total' does not exist: it is of the group of views 'bank', .* delete th"
     with runner(views) as running:
         running.tick()
+        cut = views.read()
         topic.delete()
         transfer((1, 2, 6))
         with pytest.raises(UnknownTopic, match=reason):
             running.tick()
+    with pytest.raises(UnknownTopic, match=reason):
+        cut["total"].to_arrow()
     with pytest.raises(UnknownTopic, match=reason):
         views.check()
     with pytest.raises(UnknownTopic, match=reason):

@@ -39,14 +39,18 @@ class StepwiseShareConsumer(ShareConsumer[K, V]):
             self._kept = None
         if self._kept is None:
             found = self._poll_in_loop(timeout) if in_loop else self.poll(timeout)
-            # A commit must not accept what the application does not get.
-            self._set_waiting(found, is_waiting=True)
             self._kept = None if found.is_empty() else found
         return self._kept or Messages()
 
-    def return_messages(self) -> None:
-        """The messages that were waited for are returned."""
-        self._set_waiting(self._kept or (), is_waiting=False)
+    def _return_all(self) -> None:
+        """A commit must not accept what the application does not get: see `return_messages`."""
+
+    def return_messages(self, *, in_loop: bool) -> None:
+        """The messages that were waited for are returned. Those of a loop wait for their turn."""
+        for message in self._kept or ():
+            if (record := self._open_record(message)) is not None:
+                record.is_waiting = in_loop
+        self._returned.return_all()
         self._kept = None
 
     def yield_each(self, messages: Messages[K, V]) -> Iterator[Message[K, V]]:
@@ -127,7 +131,7 @@ class AIOShareConsumer(SerialClient, Generic[K, V]):
                 found = await worker.run(step)
                 # From here on nothing is awaited: a cancelled call has returned nothing.
                 if not found.is_empty() or left_s <= _SLICE_S or self._is_closing:
-                    self._consumer.return_messages()
+                    self._consumer.return_messages(in_loop=in_loop)
                     return found
 
     def __aiter__(self) -> AsyncIterator[Message[K, V]]:

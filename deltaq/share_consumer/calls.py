@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import wraps
+from types import FrameType
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 from weakref import WeakSet
 
@@ -17,6 +20,21 @@ C = TypeVar("C", bound="OfSingleThread")
 _CLOSED = "Share consumer closed"
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Call:
+    """A call: its thread, and the frame in which it runs."""
+
+    thread: int
+    frame: FrameType
+
+    def is_within(self, other: _Call) -> bool:
+        """Whether it was made while the other one of the same thread runs."""
+        frame: FrameType | None = self.frame
+        while frame is not None and frame is not other.frame:
+            frame = frame.f_back
+        return frame is not None
+
+
 class SingleThread:
     """Refuses calls of a closed share consumer, calls while another thread is inside one, and calls
     of its own callback or of a signal handler.
@@ -24,7 +42,7 @@ class SingleThread:
 
     def __init__(self) -> None:
         self.refusal: str | None = None
-        self._inside: dict[str, tuple[int, object]] = {}
+        self._inside: dict[str, _Call] = {}
         self._calls_back = False
         self._last: Callable[[], object] | None = None
         _OPEN.add(self)
@@ -32,6 +50,11 @@ class SingleThread:
     @property
     def is_closed(self) -> bool:
         return self.refusal is not None
+
+    @property
+    def was_closed(self) -> bool:
+        """Whether the application has closed it."""
+        return self.refusal == _CLOSED
 
     def close(self, why: str = _CLOSED) -> None:
         """Refuse all further calls."""
@@ -45,7 +68,7 @@ class SingleThread:
 
     def run(self, call: Callable[[], R]) -> R:
         """Run a call. Raises IllegalStateException, ConcurrentModificationException."""
-        if not self._begin():
+        if not self._begin(_Call(this_thread(), sys._getframe())):
             raise IllegalStateException(
                 "Share consumer methods are not accessible from a signal handler that has "
                 "interrupted one of them, but for close"
@@ -62,26 +85,29 @@ class SingleThread:
         """Run a call that ends all: in a signal handler, after the call that it has interrupted.
         Raises as `run`.
         """
-        if self._begin():
+        if self._begin(_Call(this_thread(), sys._getframe())):
             self._inside.clear()
             self.run(call)
         else:
             self._last = call
 
-    def _begin(self) -> bool:
+    def _begin(self, mine: _Call) -> bool:
         """Begin a call; False if a call of this thread has not ended. Raises as `run`."""
         if self.refusal is not None:
             raise IllegalStateException(self.refusal)
-        mine = this_thread(), object()
         # One step, in which no other thread can come between.
         inside = self._inside.setdefault("call", mine)
         if inside is mine:
             return True
-        if inside[0] != mine[0]:
+        if inside.thread != mine.thread:
             raise ConcurrentModificationException(
                 "Share consumer is not safe for multi-threaded access. currentThread(id: "
-                f"{mine[0]}) otherThread(id: {inside[0]})"
+                f"{mine.thread}) otherThread(id: {inside.thread})"
             )
+        if not mine.is_within(inside):
+            # This can happen when a signal handler has raised as that call began or ended.
+            self._inside["call"], self._last, self._calls_back = mine, None, False
+            return True
         if self._calls_back:
             raise IllegalStateException(
                 "Share consumer methods are not accessible from user-defined acknowledgement "

@@ -6,7 +6,6 @@ import logging
 import operator
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias
@@ -72,6 +71,8 @@ _FULL_AGAIN_S = 60.0
 """Seconds between two log lines about a partition of which no more records can be taken."""
 
 _NOTHING: Mapping[PartitionId, LogRange] = MappingProxyType({})
+
+_NOTHING_TAKEN: Mapping[PartitionId, Sequence[TakenRange]] = MappingProxyType({})
 
 CommitCallback: TypeAlias = (
     "Callable[[dict[TopicPartition, set[int]], KafkaException | None], object]"
@@ -147,7 +148,10 @@ class ShareConsumer(Generic[K, V]):
         self._held_until = self._half_held = float("-inf")
         self._lock_s = 0.0
         self._pace = LoopPace(config.max_poll_records)
-        self._records_max = config.max_poll_records  # that the next entry takes
+        self._is_in_loop = False
+        self._records_max = 0  # that the next entry takes
+        # What the last entry has taken, as long as none of it is returned.
+        self._taken: Mapping[PartitionId, Sequence[TakenRange]] = _NOTHING_TAKEN
         self._in_doubt: DecidedRecords | None = None  # what an entry has whose outcome is unknown
         self._dropped = finalize(self, _abandon, self._group, self._watch, self._maintenance)
         self._dropped.atexit = False  # nothing is left running
@@ -215,6 +219,7 @@ class ShareConsumer(Generic[K, V]):
             raise IllegalStateException("Consumer is not subscribed to any topics")
         # An earlier call may have ended before it returned them.
         self._returned.give_back_waiting()
+        self._records_max = self._most()
         if self._is_explicit and (left := self._returned.undecided):
             raise IllegalStateException(
                 f"{left} records from previous poll have not been acknowledged"
@@ -224,13 +229,20 @@ class ShareConsumer(Generic[K, V]):
             found = self._converted(self._wait(deadline))
             self._call_back_before_return()
         except BaseException:
+            self._give_back_taken()
             self._returned.give_back_waiting()
             raise
         if self._calls.is_ending:
             self._returned.give_back_waiting()
             return Messages()
-        self._returned.return_all()
+        if not self._is_in_loop:
+            self._statistics.returned(found)
+        self._return_all()
         return found
+
+    def _return_all(self) -> None:
+        """The messages are returned now."""
+        self._returned.return_all()
 
     def _converted(self, messages: list[Message[K, V]]) -> Messages[K, V]:
         """The messages as the application gets them."""
@@ -238,7 +250,7 @@ class ShareConsumer(Generic[K, V]):
 
     def _wait(self, deadline: float) -> list[Message[K, V]]:
         """Messages, as soon as there are some."""
-        failures = 0
+        failures, events = 0, list[Message[K, V]]()
         while True:
             try:
                 now = self._clock.monotonic()
@@ -253,16 +265,28 @@ class ShareConsumer(Generic[K, V]):
             left_s = deadline - self._clock.monotonic()
             if found:
                 self._timer.wait(True)
-            if found or left_s <= 0 or self._calls.is_ending:
-                return found
+            if found and self._is_of_damage(found):
+                # A loop ends with an error: as few times as without one.
+                events, self._records_max = found, self._config.max_poll_records
+                continue
+            if found or events or left_s <= 0 or self._calls.is_ending:
+                return events + found
             self._call_back_before_return()
             if self._returned.has_unreadable and not failures:
-                continue  # all that was taken is to be delivered later: there may be more
+                # All that was taken is to be delivered later: there may be more.
+                self._pace.passed()
+                self._records_max = self._most()
+                continue
             if failures:
                 pause_s = error_pause_s(failures, self._clock.random())
                 self._clock.sleep(min(pause_s, left_s))
             else:
                 self._timer.wait(False, most_s=left_s)
+
+    def _is_of_damage(self, found: Sequence[Message[K, V]]) -> bool:
+        """Whether a loop has taken fewer records than it may, and none of them can be read."""
+        is_less = self._records_max < self._config.max_poll_records
+        return is_less and not any(isinstance(message, SharedMessage) for message in found)
 
     def __iter__(self) -> Iterator[Message[K, V]]:
         """Yield messages until the consumer is closed. A message is accepted when the body of the
@@ -273,28 +297,34 @@ class ShareConsumer(Generic[K, V]):
 
         A loop takes one message, and more each time as long as its body is done with them in a
         third of the time of their lock; at most `max.poll.records`. What is not yielded in half of
-        that time is given back.
+        that time is given back. A message in its last delivery is taken alone.
 
         If the exception leaves the `with` block of the consumer, too, its text is in the dead
         letter. An event is raised as a KafkaException.
         """
-        while not self._calls.is_closed:
+        # In a child of a fork, `poll` raises.
+        while not self._calls.was_closed:
             yield from self._yield_each(self._poll_in_loop(LOOP_POLL_S))
 
     def _poll_in_loop(self, timeout: float) -> Messages[K, V]:
-        """As `poll`, with as many messages as the body of a loop is done with in time."""
-        self._records_max = self._pace.records
+        """As `poll`, with as many messages as the body of a loop is done with in time. They wait
+        until they are yielded.
+        """
+        self._is_in_loop = True
         try:
             return self.poll(timeout)
         finally:
-            self._records_max = self._config.max_poll_records
+            self._is_in_loop = False
+
+    def _most(self) -> int:
+        """How many records an entry takes."""
+        return self._pace.records if self._is_in_loop else self._config.max_poll_records
 
     def _yield_each(self, messages: Messages[K, V]) -> Iterator[Message[K, V]]:
         """Yield the messages of one `poll`, and decide each as a loop does. Does no I/O. What is
         dropped before its end is a loop that was left.
         """
         left = deque(messages)
-        self._set_waiting(left, is_waiting=True)
         current: Message[K, V] | None = None
         begun_at, done = self._clock.uptime(), 0
         try:
@@ -308,6 +338,7 @@ class ShareConsumer(Generic[K, V]):
                 if (record := self._open_record(current)) is None:
                     continue  # a `poll` in the body has given it back
                 record.is_waiting = False
+                self._statistics.returned([current])
                 yield current
                 if (record := self._open_record(current)) is not None:
                     record.decide(AcknowledgeType.ACCEPT)
@@ -324,12 +355,6 @@ class ShareConsumer(Generic[K, V]):
         """Have a message delivered again after a while that grows with its deliveries."""
         visible_ms = self._clock.time_ms() + back_off_ms(record.deliveries)
         record.decide(AcknowledgeType.RELEASE, visible_ms, error)
-
-    def _set_waiting(self, messages: Iterable[Message[Any, Any]], *, is_waiting: bool) -> None:
-        """Note whether messages wait for their turn in a loop."""
-        for message in messages:
-            if (record := self._open_record(message)) is not None:
-                record.is_waiting = is_waiting
 
     def _give_back_unseen(self, messages: Iterable[Message[Any, Any]]) -> None:
         """Have messages delivered again that the application did not get."""
@@ -359,33 +384,38 @@ class ShareConsumer(Generic[K, V]):
         begun_at = self._clock.uptime()
         found = self._exchange(deadline, log_ranges, self._records_max, published=published)
         self._note_full(found)
-        by_topic: dict[tuple[str, str], dict[int, Sequence[TakenRange]]] = {}
-        for key, ranges in found.taken.items():
-            by_topic.setdefault((key.topic, key.topic_id), {})[key.partition] = ranges
         try:
-            read = [
-                part
-                for (topic, topic_id), taken in by_topic.items()
-                for part in self._topics.read(topic, topic_id, taken)
-            ]
+            read = self._read(found)
         except Unavailable:
-            self._give_back(found)
+            self._give_back_taken()
             raise
         self._lock_s = self._log.last_read().settings.share_record_lock_duration_ms / 1000
         self._held_until = begun_at + self._lock_s
         self._half_held = begun_at + self._lock_s / 2
         # The process may have been suspended: others may have been given these records.
         if found.taken and self._clock.uptime() >= self._held_until:
-            self._give_back(found)
+            self._give_back_taken()
             return []
-        return [message for part in read for message in self._received(part)]
+        messages = [message for part in read for message in self._received(part)]
+        self._taken = _NOTHING_TAKEN
+        return messages
 
-    def _give_back(self, found: Exchanged) -> None:
-        """Release what was taken and cannot be returned, by the next entry. This delivery does not
-        count.
-        """
+    def _read(self, found: Exchanged) -> list[ReadPartition]:
+        """The records that were taken."""
+        by_topic: dict[tuple[str, str], dict[int, Sequence[TakenRange]]] = {}
         for key, ranges in found.taken.items():
-            self._returned.add_unreadable(key, _decided(ranges, unseen=True))
+            by_topic.setdefault((key.topic, key.topic_id), {})[key.partition] = ranges
+        return [
+            part
+            for (topic, topic_id), taken in by_topic.items()
+            for part in self._topics.read(topic, topic_id, taken)
+        ]
+
+    def _give_back_taken(self) -> None:
+        """Release what was taken and is not returned, by the next entry."""
+        for key, ranges in self._taken.items():
+            self._returned.give_back(key, ranges)
+        self._taken = _NOTHING_TAKEN
 
     def _received(self, part: ReadPartition) -> list[Message[K, V]]:
         """The messages of a partition that are about to be returned."""
@@ -393,11 +423,9 @@ class ShareConsumer(Generic[K, V]):
         later = part.later(now_ms)
         self._returned.add_unreadable(key, later)
         part = part.without(later)
-        self._returned.add(key, part.deliveries)
-        self._statistics.returned(key, len(part.messages))
+        self._returned.add(key, part.deliveries, is_waiting=self._is_in_loop)
         if part.damage is None:
-            done = _decided(part.others, AcknowledgeType.ACCEPT)  # offsets without a record
-            self._returned.add_unreadable(key, done)
+            self._returned.add_unreadable(key, _without_record(part.others))
         else:
             self._returned.add_unreadable(key, _released_later(part.others, now_ms))
         found: list[Message[K, V]] = list(part.messages)
@@ -631,9 +659,16 @@ class ShareConsumer(Generic[K, V]):
         Unavailable, OutcomeUnknown: then the next call writes what is decided.
         """
         self._resolve(deadline)
+        self._give_back_taken()  # by a call that a signal handler has ended
         decided = self._returned.decided()
         exchange = Exchange(
-            self._owner, decided.acknowledgements, log_ranges, records_max, gives_back, published
+            self._owner,
+            decided.acknowledgements,
+            log_ranges,
+            records_max,
+            gives_back,
+            published,
+            last_alone=self._is_in_loop,
         )
         self._in_doubt = decided
         try:
@@ -644,7 +679,7 @@ class ShareConsumer(Generic[K, V]):
             raise
         # After an exception of a signal handler, too, the next call asks for the outcome.
         self._note_written(decided, found)
-        self._in_doubt = None
+        self._taken, self._in_doubt = found.taken, None
         return found
 
     def _resolve(self, deadline: float) -> Results:
@@ -658,7 +693,8 @@ class ShareConsumer(Generic[K, V]):
         if found is None:
             return {}
         self._note_written(decided, found)
-        self._give_back(found)
+        self._taken = found.taken
+        self._give_back_taken()
         return _results_of(decided, found)
 
     def _note_written(self, decided: DecidedRecords, found: Exchanged) -> None:
@@ -818,22 +854,23 @@ def _place(message: object) -> tuple[str, int, int]:
     return topic, partition, offset
 
 
-def _decided(
-    ranges: Sequence[TakenRange],
-    decided: AcknowledgeType = AcknowledgeType.RELEASE,
-    *,
-    unseen: bool = False,
-) -> list[Acknowledgement]:
-    return [
-        Acknowledgement(each.first, each.end, each.deliveries, decided, unseen=unseen)
-        for each in ranges
-    ]
+def _without_record(ranges: Sequence[TakenRange]) -> list[Acknowledgement]:
+    """Offsets without a record are done."""
+    accept = AcknowledgeType.ACCEPT
+    return [Acknowledgement(each.first, each.end, each.deliveries, accept) for each in ranges]
 
 
 def _released_later(ranges: Sequence[TakenRange], now_ms: int) -> list[Acknowledgement]:
     """Delivered again after a while that grows with the deliveries."""
     return [
-        replace(each, visible_ms=now_ms + back_off_ms(each.deliveries)) for each in _decided(ranges)
+        Acknowledgement(
+            each.first,
+            each.end,
+            each.deliveries,
+            AcknowledgeType.RELEASE,
+            now_ms + back_off_ms(each.deliveries),
+        )
+        for each in ranges
     ]
 
 

@@ -20,6 +20,10 @@ class LoopPace:
     most: int
     records: int = 1
 
+    def passed(self) -> None:
+        """What was taken needed no body."""
+        self.records = min(2 * self.records, self.most)
+
     def took(self, records: int, seconds: float, lock_s: float) -> None:
         """The bodies of so many messages took this time."""
         in_time = self.most

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from deltaq.message import AcknowledgeType
 from deltaq.share_groups.exchange import PartitionId
-from deltaq.share_groups.state import Acknowledgement, error_text
+from deltaq.share_groups.state import Acknowledgement, TakenRange, error_text
 
 
 @dataclass(slots=True)
@@ -67,15 +67,28 @@ class ReturnedRecords:
     _polls: int = 1
     _returned_polls: int = 0
 
-    def add(self, partition: PartitionId, deliveries: Mapping[int, int]) -> None:
+    def add(
+        self, partition: PartitionId, deliveries: Mapping[int, int], *, is_waiting: bool
+    ) -> None:
         """Note records that are about to be returned: their offsets, each with the number of the
-        delivery. Until `return_all` they wait for that.
+        delivery. Until `return_all` they wait for that, and those of a loop after it.
         """
         records = self._records.setdefault(partition, {})
         records |= {
-            offset: ReturnedRecord(number, poll=self._polls)
+            offset: ReturnedRecord(number, is_waiting=is_waiting, poll=self._polls)
             for offset, number in deliveries.items()
         }
+
+    def give_back(self, partition: PartitionId, taken: Sequence[TakenRange]) -> None:
+        """Have records delivered again that were taken and cannot be returned, also those of them
+        that were added. This delivery does not count.
+        """
+        records = self._records.get(partition, {})
+        for each in taken:
+            for offset in range(each.first, each.end):
+                records.pop(offset, None)
+        others = [each for each in self._unreadable.get(partition, ()) if not _is_in(each, taken)]
+        self._unreadable[partition] = others + given_back(taken)
 
     def return_all(self) -> None:
         """The records that were added are returned: in one step, as a signal handler may raise
@@ -181,6 +194,19 @@ class ReturnedRecords:
             left = [each for each in self._unreadable.pop(key, ()) if each not in {*written}]
             if left:
                 self._unreadable[key] = left
+
+
+def given_back(ranges: Sequence[TakenRange]) -> list[Acknowledgement]:
+    """The ranges released; this delivery does not count."""
+    release = AcknowledgeType.RELEASE
+    return [
+        Acknowledgement(each.first, each.end, each.deliveries, release, unseen=True)
+        for each in ranges
+    ]
+
+
+def _is_in(each: Acknowledgement, ranges: Sequence[TakenRange]) -> bool:
+    return any(of.first <= each.first < of.end for of in ranges)
 
 
 def _offset(record: tuple[int, ReturnedRecord]) -> int:

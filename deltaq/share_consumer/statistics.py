@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from deltaq import metrics
 from deltaq.clock import Clock
 from deltaq.config import ShareConsumerConfig
 from deltaq.errors import KafkaError
+from deltaq.message import Message, SharedMessage
 from deltaq.share_consumer.returned import DecidedRecords
 from deltaq.share_groups.exchange import PartitionId
 from deltaq.share_groups.transaction_acknowledgements import TransactionOutcome
@@ -37,21 +38,30 @@ class ShareStatistics:
         self._returned: Counter[tuple[str, int]] = Counter()
         self._acknowledged: Counter[str] = Counter()
 
-    def returned(self, partition: PartitionId, records: int) -> None:
-        """Count records that are returned."""
-        self._returned[partition.topic, partition.partition] += records
-        metrics.RECORDS_CONSUMED.add(records, topic=partition.topic)
+    def returned(self, messages: Iterable[Message[Any, Any]]) -> None:
+        """Count messages that the application gets, but not the events among them."""
+        found: Counter[tuple[str, int]] = Counter(
+            (message.topic() or "", message.partition() or 0)
+            for message in messages
+            if isinstance(message, SharedMessage)
+        )
+        for (topic, _), records in found.items():
+            metrics.RECORDS_CONSUMED.add(records, topic=topic)
+        self._returned += found
 
     def acknowledged(
         self, decided: DecidedRecords, applied: Mapping[PartitionId, Sequence[range]]
     ) -> None:
         """Count acknowledgements that were written, of which those of the `applied` offsets count.
-        Of the others, those of records are `REFUSED` that the application has got.
+        Of the others, those of records are `REFUSED` that the application has got. What it has not
+        got is not counted.
         """
         found: Counter[str] = Counter()
         for key, acknowledgements in decided.acknowledgements.items():
             counting = {offset for each in applied.get(key, ()) for offset in each}
             for each in acknowledgements:
+                if each.unseen:
+                    continue
                 found[each.type.name.lower()] += sum(
                     offset in counting for offset in range(each.first, each.end)
                 )

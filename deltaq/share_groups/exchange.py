@@ -12,6 +12,7 @@ from deltaq.share_groups.state import (
     Acknowledgement,
     DeliveryLimit,
     FailedProcessing,
+    LastDelivery,
     RecordLock,
     SharePartition,
     TakenRange,
@@ -50,7 +51,8 @@ class Exchange:
     It acknowledges records that it has taken, and wants up to `records_max` records of the
     partitions in `log_ranges`, of which earlier ones come first. With `gives_back`, all that it
     still holds of any partition is given back. The dead letters of entries up to the version
-    `published` are written.
+    `published` are written. With `last_alone`, a record in its last delivery is taken alone: it may
+    be the one that has ended the workers before, and not those that were taken with it.
     """
 
     owner: str
@@ -59,6 +61,7 @@ class Exchange:
     records_max: int = 0
     gives_back: bool = False
     published: int = -1
+    last_alone: bool = False
 
     @property
     def is_of_all(self) -> bool:
@@ -133,11 +136,15 @@ def exchanged(
             left,
             settings.share_partition_max_record_locks,
             now_ms,
+            LastDelivery(limits[key].deliveries, may_be_taken=not found)
+            if exchange.last_alone
+            else None,
         )
         after[key] = state
         if ranges:
             found[key] = ranges
-            left -= sum(each.end - each.first for each in ranges)
+            is_last = exchange.last_alone and ranges[0].deliveries >= limits[key].deliveries
+            left = 0 if is_last else left - sum(each.end - each.first for each in ranges)
         if state.end < log_range.log_end and left > 0:
             full.add(key)
     changed = {key: state for key, state in after.items() if partitions.get(key) != state}

@@ -638,6 +638,15 @@ def _cut(span: OffsetSpan, at: int) -> Sequence[OffsetSpan]:
     return replace(span, end=at), replace(span, first=at)
 
 
+class LastDelivery(NamedTuple):
+    """A record in its delivery of this number is taken alone: as the first one if it
+    `may_be_taken`.
+    """
+
+    number: int
+    may_be_taken: bool
+
+
 def taken(
     partition: SharePartition,
     lock: RecordLock,
@@ -645,10 +654,12 @@ def taken(
     records_max: int,
     undecided_max: int,
     now_ms: int,
+    last: LastDelivery | None = None,
 ) -> tuple[SharePartition, list[TakenRange]]:
     """The partition after a worker has taken up to `records_max` records below the offset `until`,
     the end of the topic as the worker knows it: first those to be delivered again, then new ones.
-    Of these no more than leave `undecided_max` records undecided.
+    Of these no more than leave `undecided_max` records undecided. With `last`, what is in that
+    delivery is taken alone.
     """
     spans: list[OffsetSpan] = []
     found: list[TakenRange] = []
@@ -663,6 +674,9 @@ def taken(
     for span in partition.spans:
         status = span.status
         is_due = status.state is RecordState.AVAILABLE and status.visible_ms <= now_ms
+        if last is not None and is_due and status.deliveries + 1 >= last.number:
+            is_due = last.may_be_taken and not found and span.first < until
+            left = min(left, 1) if is_due else left
         # Another worker may have read further: this one would find no records there.
         cut = min(span.end, span.first + left, until) if is_due else span.first
         cut = max(cut, span.first)
@@ -670,6 +684,8 @@ def taken(
             take(span.first, cut, status.deliveries + 1)
         if cut < span.end:
             spans.append(replace(span, first=cut))
+    if last is not None and last.number <= 1:  # new ones are in their last delivery, too
+        left = min(left, 1) if last.may_be_taken and not found else 0
     end = min(until, partition.end + min(left, undecided_max - partition.undecided))
     if partition.end < end:
         take(partition.end, end, 1)

@@ -12,6 +12,7 @@ from deltaq import (
     KafkaException,
     Message,
     OutcomeUnknown,
+    Producer,
     ShareConsumer,
     TopicPartition,
 )
@@ -178,6 +179,81 @@ def test_the_callback_hears_of_what_was_yielded_only(shared: ShareWorld) -> None
             break
         assert consumer.commit_sync() == {T: None}
         assert heard == [{T: {0}}]
+
+
+def test_statistics_count_what_was_yielded_and_decided(shared: ShareWorld) -> None:
+    shared.fill(5)
+    texts: list[str] = []
+    with shared.consumer(stats_cb=texts.append, statistics_interval_ms=1000) as consumer:
+        consumer._pace.records = 4
+        for message in consumer:
+            if message.offset() == 1:
+                break
+        consumer.commit_sync()
+        shared.clock.advance(1)
+        consumer.poll(0)
+        stats: Any = strict_json(texts[-1])
+    assert stats["rxmsgs"] == 2
+    assert stats["acknowledgements"] == {"accept": 1, "release": 1}
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_a_message_in_its_last_delivery_is_alone_in_a_loop(partitions: int) -> None:
+    """Else one that ends its worker each time would take those with it that are taken with it."""
+    shared = ShareWorld(partitions=partitions)
+    shared.set(share_delivery_count_limit=2)
+    for number in range(3):
+        shared.fill(1, partition=number % partitions)
+    with shared.consumer(explicit=True) as consumer:
+        messages = consumer.poll(0)
+        for message in messages:
+            consumer.release(message)
+        consumer.commit_sync()
+        shared.fill(1)
+        consumer._pace.records = 8
+        found = []
+        for message in consumer:
+            found.append((message.delivery_count(), consumer._returned.undecided))
+            if len(found) == 4:
+                break
+    assert found == [(2, 1), (2, 1), (2, 1), (1, 1)]
+
+
+def test_messages_for_later_and_gaps_are_passed_at_a_growing_pace(shared: ShareWorld) -> None:
+    producer = Producer(
+        bootstrap_servers="memory://shared", store=shared.store, maintenance_enable=False
+    )
+    with producer:
+        for _ in range(500):
+            producer.produce("t", b"later", deliver_at=shared.clock.time_ms() / 1000 + 3600)
+        producer.produce("t", b"now")
+    before = shared.log().read().table.version
+    with shared.consumer() as consumer:
+        assert next(iter(consumer)).offset() == 500
+        assert shared.log().read().table.version - before < 15
+
+
+def test_a_damaged_file_ends_a_loop_as_often_as_a_poll(shared: ShareWorld) -> None:
+    shared.fill(100)
+    (key,) = [entry.key for entry in shared.store.list("topics/t/") if "parquet" in entry.key]
+    shared.store.put(key, shared.store.get(key)[:-9] + b"x" * 9)
+    shared.fill(1, start=100)
+    errors = 0
+    with shared.consumer() as consumer:
+        while True:
+            try:
+                message = next(iter(consumer))
+                break
+            except KafkaException:
+                errors += 1
+    assert (message.offset(), errors) == (100, 1)
+
+
+def test_a_loop_in_a_forked_child_raises(shared: ShareWorld) -> None:
+    consumer = shared.consumer()
+    consumer._calls.close("this ShareConsumer was created before the process forked")
+    with pytest.raises(IllegalStateException, match="forked"):
+        next(iter(consumer))
 
 
 def test_a_poll_in_the_body_gives_back_what_waits(shared: ShareWorld) -> None:

@@ -85,6 +85,46 @@ def test_messages_that_an_interrupted_poll_has_not_returned_come_again(
     groups.consumer.close()
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_what_a_loop_has_not_yielded_is_never_accepted(shared: ShareWorld) -> None:
+    groups = Groups(shared, ShareConsumer)
+    seen: list[int | None] = []
+
+    def loop() -> None:
+        for message in groups.consumer:
+            seen.append(message.offset())
+            if len(seen) == 2:
+                break
+
+    def begin() -> None:
+        seen.clear()
+        groups.next()
+        groups.consumer._pace.records = 3
+
+    for outcome in at_every_place(loop, begin, step=STEP):
+        got = {*seen} | {message.offset() for message in groups.consumer.poll(0)}
+        groups.consumer.close()
+        with groups.another() as other:
+            for _ in range(2):
+                got |= {message.offset() for message in other.poll(0)}
+                shared.clock.advance(LOCK_S)
+            got |= {message.offset() for message in other.poll(0)}
+        assert got == {*ALL}, (outcome, seen)
+
+
+def test_a_call_that_a_signal_handler_ends_as_it_begins_leaves_no_mark(
+    shared: ShareWorld,
+) -> None:
+    groups = Groups(shared, ShareConsumer)
+    for outcome in at_every_place(
+        lambda: groups.consumer.subscription(), lambda: None, modules=("deltaq.share_consumer",)
+    ):
+        assert groups.consumer.subscription() == ["t"], outcome.place
+    assert len(groups.consumer.poll(0)) == 3
+    groups.consumer.close()
+    assert groups.consumer._calls.is_closed
+
+
 def test_close_in_a_signal_handler_ends_the_call_that_it_has_interrupted(
     shared: ShareWorld,
 ) -> None:

@@ -17,6 +17,7 @@ from deltaq.share_groups.state import (
     Acknowledgement,
     DeliveryLimit,
     Failure,
+    LastDelivery,
     OffsetSpan,
     PendingAcknowledgement,
     PendingTransaction,
@@ -88,7 +89,15 @@ class Model:
             if line.failure is not None and line.failure[0] <= until:
                 self.lines[offset] = RecordLine("archived")
 
-    def take(self, lock: tuple[str, int], until: int, most: int, locks: int, now: int) -> list[int]:
+    def take(
+        self,
+        lock: tuple[str, int],
+        until: int,
+        most: int,
+        locks: int,
+        now: int,
+        last: LastDelivery | None,
+    ) -> list[int]:
         found: list[int] = []
         undecided = sum(
             line.state in ("available", "acquired", "archiving", "pending")
@@ -98,9 +107,14 @@ class Model:
             is_due = line.state == "available" and line.visible_ms <= now
             is_new = line.state == "new" and undecided < locks
             if len(found) < most and offset < until and (is_due or is_new):
+                is_alone = last is not None and line.deliveries + 1 >= last.number
+                if is_alone and last is not None and (found or not last.may_be_taken):
+                    continue
                 undecided += is_new
                 self.lines[offset] = RecordLine("acquired", line.deliveries + 1, lock)
                 found.append(offset)
+                if is_alone:
+                    break
         return found
 
     def decide(
@@ -197,8 +211,9 @@ def offsets(ranges: Iterable[TakenRange | range]) -> list[int]:
 
 owners = st.sampled_from(["one", "two"])
 small = st.integers(0, 12)
+alone = st.none() | st.builds(LastDelivery, st.sampled_from([1, LIMIT]), st.booleans())
 steps = st.one_of(
-    st.tuples(st.just("take"), owners, st.integers(0, 50), small, small, st.integers(0, 3)),
+    st.tuples(st.just("take"), owners, st.integers(0, 50), small, small, st.integers(0, 3), alone),
     st.tuples(
         st.just("decide"),
         owners,
@@ -264,11 +279,11 @@ def test_a_partition_is_what_the_same_steps_make_of_each_record(
     for version, (step, *about) in enumerate(drawn):
         limited = DeliveryLimit(LIMIT, version if has_dead_letters else None)
         if step == "take":
-            owner, until, most, limit, now = about
+            owner, until, most, limit, now, last = about
             lock = RecordLock(owner, version)
             locks.append(lock)
-            partition, found = taken(partition, lock, until, most, limit, now)
-            assert offsets(found) == model.take(lock, until, most, limit, now)
+            partition, found = taken(partition, lock, until, most, limit, now, last)
+            assert offsets(found) == model.take(lock, until, most, limit, now, last)
             for each in found:
                 for offset in range(each.first, each.end):
                     assert model.lines[offset].deliveries == each.deliveries

@@ -5,13 +5,12 @@ seed.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import pytest
 
 from deltaq import AcknowledgeType, OutcomeUnknown
-from deltaq.share_consumer import consumer, topics
+from deltaq.share_consumer import consumer, returned, topics
 from deltaq.share_consumer.consumer import ShareConsumer
 from deltaq.share_groups import dead_letters, exchange, log, state
 from deltaq.share_groups.dead_letters import DeadLetters
@@ -160,11 +159,13 @@ def returns_records_after_their_lock(patch: pytest.MonkeyPatch) -> None:
 
 
 def accepts_what_it_cannot_return(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(consumer, "_all", partial(_accepting, consumer._all))
+    given_back = returned.given_back
 
+    def accepted(ranges: Any) -> Any:
+        accept = AcknowledgeType.ACCEPT
+        return [replace(each, type=accept, unseen=False) for each in given_back(ranges)]
 
-def _accepting(make: Any, ranges: Any, decided: Any) -> Any:
-    return make(ranges, AcknowledgeType.ACCEPT)
+    patch.setattr(returned, "given_back", accepted)
 
 
 def returns_messages_before_their_time(patch: pytest.MonkeyPatch) -> None:

@@ -87,7 +87,8 @@ DOORS: dict[str, tuple[str, ...]] = {
     "duckdb": ("deltaq/tools/duckdb_tables.py",),
     "numpy": ("deltaq/views/runs.py",),
     "sqlglot": tuple(
-        f"deltaq/views/planning{part}.py" for part in ("", "_parts", "_spark", "_sums", "_time")
+        f"deltaq/views/planning{part}.py"
+        for part in ("", "_names", "_parts", "_spark", "_sums", "_time")
     ),
     "openpyxl": ("deltaq/tools/spreadsheets.py",),
     "polars": ("deltaq/tools/frames.py",),

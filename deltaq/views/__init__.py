@@ -18,9 +18,10 @@ Modules:
 * `plain_floats`: floats in one form, where DuckDB takes different ones for equal
 * `functions`, `operators`: Python functions that the SQL calls; SQL that is written by methods
 * `tick_clock`: the one time of a tick, which views read
-* `rules`, `planning`, `planning_parts`, `planning_sums`, `planning_time`, `parse_trees`,
-  `incremental`: how rows change with what they are made from; the SQL of a view as rules, its
-  parts, its aggregates, and the time in it; whether sqlglot reads it as DuckDB; such a view at work
+* `rules`, `planning`, `planning_parts`, `planning_names`, `planning_sums`, `planning_time`,
+  `parse_trees`, `incremental`: how rows change with what they are made from; the SQL of a view as
+  rules, its parts, its names, its aggregates, and the time in it; whether sqlglot reads it as
+  DuckDB; such a view at work
 * `state`, `runs`: the rows that rules find by key: new ones in a table, old ones in sorted files
 * `checkpoints`: such state in the root, from which a new runner goes on
 * `evaluation`: what a runner needs of an engine, and of the place of its state

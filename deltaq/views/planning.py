@@ -15,6 +15,7 @@ from sqlglot.optimizer.qualify import qualify
 
 from deltaq.tools.duckdb_tables import quoted
 from deltaq.views.parse_trees import SqlReader
+from deltaq.views.planning_names import refuse_names
 from deltaq.views.planning_parts import (
     BY_NAMES,
     DIALECT,
@@ -77,6 +78,7 @@ def plan_of(
     """
     tree = read_sql(sql, reader)
     schema: dict[str, object] = {table: dict(of.types) for table, of in relations.items()}
+    refuse_names(tree, schema)
     try:
         tree = qualify(tree, schema=schema, dialect=DIALECT)
     except SqlglotError as error:

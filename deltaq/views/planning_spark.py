@@ -18,6 +18,7 @@ from sqlglot.optimizer.qualify import qualify
 from sqlglot.optimizer.scope import traverse_scope
 
 from deltaq.views.incremental import NOW
+from deltaq.views.planning_names import refuse_names
 from deltaq.views.planning_parts import unread
 from deltaq.views.rules import NoRule
 
@@ -227,7 +228,9 @@ def check_for_spark(
 def _qualified(sql: str, columns: Mapping[str, Mapping[str, str]]) -> exp.Expr:
     schema: dict[str, object] = {table: dict(of) for table, of in columns.items()}
     try:
-        return qualify(parse_one(sql, dialect=_DUCKDB), schema=schema, dialect=_DUCKDB)
+        tree = parse_one(sql, dialect=_DUCKDB)
+        refuse_names(tree, schema)
+        return qualify(tree, schema=schema, dialect=_DUCKDB)
     except SqlglotError as error:
         raise unread(error) from None
 

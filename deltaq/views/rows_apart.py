@@ -249,6 +249,8 @@ def _names_of_outputs(query: Node) -> list[str | None]:
     operation.
     """
     while query["type"] == "SET_OPERATION_NODE":
+        if query["setop_type"] == "UNION_BY_NAME":
+            return [None]  # the second one may have more
         query = query["left"]
     names = [name_of(column) for column in query.get("select_list", ())] or [None]
     return [None if name is None else name.lower() for name in names]

@@ -132,6 +132,10 @@ def test_the_row_key_is_what_the_sql_tells(sql, key):
         ("select string_agg(a) over (partition by b) as l from t", "over an order in which rows"),
         ("select arg_min(a, c) over (partition by b) as m from t", "over an order in which rows"),
         ("select a, b from t union all select a, b from u order by a limit 1", "has a LIMIT"),
+        (
+            "select a from t union all by name select b, a from u order by a limit 1",
+            "has a LIMIT",
+        ),
         ("select * from t limit 3", "has a LIMIT"),
         ("select * from t order by a limit 3", "has a LIMIT"),
         ("select * from (select a from t order by b limit 1)", "has a LIMIT"),

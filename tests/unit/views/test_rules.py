@@ -607,6 +607,9 @@ def explained(sql: str, key: str | None = None) -> ViewMode:
         "select sum(x) as m, max(k) as k from events having max(k) > 1",
         "select k, row_number() over (order by k, _partition, _offset) as r from events",
         "select k, count(*) over () as c, max(n) over (partition by s) as m from events",
+        "select k % 3 as q, count(*) as c from events group by q having c > 1",
+        "select lower(s) as q, count(*) as c from events where q <> 'a' group by q",
+        "select list_sum(list_transform([k], lambda y: y + 1)) as z from events",
         # A part of it is evaluated in full.
         "select a.k from events a join (from events where k not in (select 1)) b on a.k = b.k",
         "with w as (select k, count(*) as c from events group by rollup (k)) select c from w",
@@ -724,6 +727,23 @@ def test_these_forms_of_sql_have_rules(sql: str):
         ),
         ("select x from (select 1 as x, 2 as y) union select k from events", "without FROM"),
         ("select s, entropy(n) as h from events group by s", "its rules fail"),
+        ("select lower(s) as q, q[2] as z, k + 1 as j from events", "it reads 'q', the name of"),
+        ("select s || '-' as q, k from events where q like 'a%'", "it reads 'q', the name of"),
+        ("select 1 as q, [k, n][q] as z, 2 as w from events", "it reads 'q', the name of"),
+        ("select k + n as q, n - q as z from events", "it reads 'q', the name of"),
+        ("select k % 2 as q, count(*) as c from events group by q having q > 0", "it reads 'q'"),
+        (
+            "select list_sum(list_transform([k], lambda n: n + 1)) as z from events",
+            "the variable 'n' of a lambda has the name",
+        ),
+        (
+            "select list_sum(list_transform([k], lambda events: events + 1)) as z from events",
+            "the variable 'events' of a lambda has the name",
+        ),
+        (
+            "select list_sum([n for n in [k, 1] if n > 1]) as z from events",
+            "the variable 'n' of a lambda has the name",
+        ),
         (
             "select k from events e where exists (select 1 from people p where p.id < e.k)",
             "more than equalities",

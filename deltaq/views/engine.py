@@ -286,13 +286,6 @@ class ViewEngine:
         return self._stored_columns(view)
 
     def _stored_columns(self, view: str) -> pa.Schema:
-        for name, kind in self._stored[view].items():
-            if not self._rules.reader.is_type(kind):
-                reason = (
-                    f"view {view!r} has the column {name!r} of type {kind}, whose fields have no "
-                    "names: write {'a': a, 'b': b} in place of row(a, b)"
-                )
-                raise InvalidConfig(reason, key=view)
         own = casts(self._stored[view])
         with naming(f"view {view!r}", view):
             return self._table(f"select {own} from {now(view)} limit 0").schema

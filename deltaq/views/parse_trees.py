@@ -73,14 +73,6 @@ class SqlReader:
         if foreign is not None:
             raise NoRule(f"sqlglot reads {foreign}, which is not in the SQL")
 
-    def is_type(self, kind: str) -> bool:
-        """Whether SQL can name a type: not that of `row(a, b)`, whose fields have no names."""
-        try:
-            self.parsed(f"select null::{kind}")
-        except InvalidConfig:
-            return False
-        return True
-
     def _of_sqlglot(self, written: str) -> Node:
         try:
             return self.parsed(written)

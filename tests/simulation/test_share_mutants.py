@@ -302,7 +302,7 @@ def accepts_after_an_abort(patch: pytest.MonkeyPatch) -> None:
 
 
 MUTATIONS = {
-    ends_the_locks_of_transactions_by_itself: 35,
+    ends_the_locks_of_transactions_by_itself: 51,
     drops_acknowledgements_that_are_decided: 0,
     accepts_when_a_lock_is_over: 10,
     leaves_share_groups_out_of_decisions: 0,
@@ -317,7 +317,7 @@ MUTATIONS = {
     takes_records_beyond_its_view_of_the_topic: 83,
     archives_instead_of_releasing: 1,
     takes_what_another_worker_holds: 0,
-    confirms_what_may_not_be_written: 8,
+    confirms_what_may_not_be_written: 6,
     returns_what_a_lost_entry_has_taken: 25,
     accepts_a_record_that_it_does_not_return: 1,
     returns_records_after_their_lock: 14,
@@ -327,7 +327,7 @@ MUTATIONS = {
     archives_before_the_dead_letters_are_written: 8,
     writes_dead_letters_again_with_later_ones: 23,
     archives_later_failures_too: 3,
-    copies_again_what_a_killed_redrive_has_copied: 10,
+    copies_again_what_a_killed_redrive_has_copied: 13,
     archives_dead_letters_before_they_are_copied: 55,
     leaves_the_last_of_several_dead_letters: 8,
     copies_only_dead_letters_of_the_first_partition: 0,

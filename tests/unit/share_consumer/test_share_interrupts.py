@@ -21,7 +21,7 @@ from tests.doubles.interrupts import at_every_place, interrupted
 from tests.doubles.sharing import LOCK_S, ShareWorld, places, set_group
 
 T = TopicPartition("t", 0)
-STEP = depth(53, 5)
+STEP = depth(211, 5)
 ALL = [0, 1, 2]
 
 
@@ -81,7 +81,7 @@ def test_messages_that_an_interrupted_poll_has_not_returned_come_again(
                     found = [*other.poll(0)]
         assert [message.offset() for message in found] == ALL, outcome.place
         reached += 1
-    assert reached > 50
+    assert reached > depth(10, 500)
     groups.consumer.close()
 
 

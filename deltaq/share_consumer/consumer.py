@@ -219,6 +219,7 @@ class ShareConsumer(Generic[K, V]):
             raise IllegalStateException("Consumer is not subscribed to any topics")
         # An earlier call may have ended before it returned them.
         self._returned.give_back_waiting()
+        self._returned.begin_poll()
         self._records_max = self._most()
         if self._is_explicit and (left := self._returned.undecided):
             raise IllegalStateException(

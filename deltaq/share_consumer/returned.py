@@ -64,8 +64,12 @@ class ReturnedRecords:
 
     _records: dict[PartitionId, dict[int, ReturnedRecord]] = field(default_factory=dict)
     _unreadable: dict[PartitionId, list[Acknowledgement]] = field(default_factory=dict)
-    _polls: int = 1
+    _poll: int = 1
     _returned_polls: int = 0
+
+    def begin_poll(self) -> None:
+        """The records that are added from now on wait for `return_all`."""
+        self._poll = self._returned_polls + 1
 
     def add(
         self, partition: PartitionId, deliveries: Mapping[int, int], *, is_waiting: bool
@@ -75,7 +79,7 @@ class ReturnedRecords:
         """
         records = self._records.setdefault(partition, {})
         records |= {
-            offset: ReturnedRecord(number, is_waiting=is_waiting, poll=self._polls)
+            offset: ReturnedRecord(number, is_waiting=is_waiting, poll=self._poll)
             for offset, number in deliveries.items()
         }
 
@@ -94,8 +98,7 @@ class ReturnedRecords:
         """The records that were added are returned: in one step, as a signal handler may raise
         between two.
         """
-        self._returned_polls = self._polls
-        self._polls += 1
+        self._returned_polls = self._poll
 
     def add_unreadable(self, partition: PartitionId, decided: Iterable[Acknowledgement]) -> None:
         """Note what is decided of offsets that are not returned."""

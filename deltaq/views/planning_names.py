@@ -16,13 +16,19 @@ from deltaq.views.planning_parts import DIALECT, unread
 from deltaq.views.rules import NoRule
 
 _CALLS = (
+    exp.Abs,
     exp.AggFunc,
-    exp.Cast,
-    exp.Column,
     exp.Anonymous,
+    exp.Case,
+    exp.Cast,
+    exp.Coalesce,
+    exp.Column,
+    exp.Length,
     exp.Lower,
-    exp.Upper,
+    exp.Round,
     exp.TimestampTrunc,
+    exp.Upper,
+    exp.Window,
 )
 """Expressions that are the same wherever they stand, also without brackets."""
 

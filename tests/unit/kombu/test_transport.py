@@ -471,7 +471,6 @@ def test_a_private_queue_ends_with_its_connection(url: str) -> None:
 # --- forked children ---
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 @pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 def test_a_forked_child_sends_and_leaves_what_its_parent_has_taken(tmp_path: Path) -> None:
     with Connection(f"{SCHEME}://{tmp_path}") as one:

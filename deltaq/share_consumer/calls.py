@@ -21,13 +21,13 @@ _CLOSED = "Share consumer closed"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _RunningCall:
+class _CallFrame:
     """A call: its thread, and the frame in which it runs."""
 
     thread: int
     frame: FrameType
 
-    def is_within(self, other: _RunningCall) -> bool:
+    def is_within(self, other: _CallFrame) -> bool:
         """Whether it was made while the other one of the same thread runs."""
         frame: FrameType | None = self.frame
         while frame is not None and frame is not other.frame:
@@ -42,7 +42,7 @@ class SingleThread:
 
     def __init__(self) -> None:
         self.refusal: str | None = None
-        self._inside: dict[str, _RunningCall] = {}
+        self._inside: dict[str, _CallFrame] = {}
         self._calls_back = False
         self._last: Callable[[], object] | None = None
         _OPEN.add(self)
@@ -68,7 +68,7 @@ class SingleThread:
 
     def run(self, call: Callable[[], R]) -> R:
         """Run a call. Raises IllegalStateException, ConcurrentModificationException."""
-        if not self._begin(_RunningCall(this_thread(), sys._getframe())):
+        if not self._begin(_CallFrame(this_thread(), sys._getframe())):
             raise IllegalStateException(
                 "Share consumer methods are not accessible from a signal handler that has "
                 "interrupted one of them, but for close"
@@ -85,13 +85,13 @@ class SingleThread:
         """Run a call that ends all: in a signal handler, after the call that it has interrupted.
         Raises as `run`.
         """
-        if self._begin(_RunningCall(this_thread(), sys._getframe())):
+        if self._begin(_CallFrame(this_thread(), sys._getframe())):
             self._inside.clear()
             self.run(call)
         else:
             self._last = call
 
-    def _begin(self, mine: _RunningCall) -> bool:
+    def _begin(self, mine: _CallFrame) -> bool:
         """Begin a call; False if a call of this thread has not ended. Raises as `run`."""
         if self.refusal is not None:
             raise IllegalStateException(self.refusal)
